@@ -1,0 +1,265 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Limits of a document. Aliases are followed, so a few lines can stand for
+// millions of values, or for themselves.
+const (
+	maxValues = 100_000 // about what maxFileBytes can hold without aliases
+	maxDepth  = 32      // of chat_template_kwargs and of merges; nothing else nests freely
+)
+
+// defaulter fills itself with its defaults. The decoder calls it for every
+// section that appears in the file, before reading it.
+type defaulter interface{ setDefaults() }
+
+// decoder turns nodes into the types of this package.
+type decoder struct {
+	file   *file
+	values int
+}
+
+// decode reads n into v. Mistakes are reported to the file and leave v as it is.
+func (d *decoder) decode(n *yaml.Node, v reflect.Value, f field) {
+	if !d.count(n) {
+		return
+	}
+	n = resolve(n)
+	d.file.setPosition(f.path, n)
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	if def, ok := v.Addr().Interface().(defaulter); ok {
+		def.setDefaults()
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		d.decodeStruct(n, v, f)
+	case reflect.Map:
+		d.decodeMap(n, v, f)
+	case reflect.Slice:
+		d.decodeSlice(n, v, f)
+	default:
+		d.decodeScalar(n, v, f)
+	}
+}
+
+// count keeps the sum of values seen, and reports once when it is too large.
+func (d *decoder) count(n *yaml.Node) bool {
+	d.values++
+	if d.values == maxValues+1 {
+		d.file.fail(nodePosition(n), "", "the file stands for more than %d values once its aliases are followed", maxValues)
+	}
+	return d.values <= maxValues
+}
+
+func (d *decoder) decodeStruct(n *yaml.Node, v reflect.Value, f field) {
+	fields := make(map[string]field)
+	for _, sub := range fieldsOf(v.Type(), f.path) {
+		fields[sub.key] = sub
+	}
+	given := make(map[string]bool)
+	for _, p := range d.pairs(n, f.path) {
+		sub, known := fields[p.key]
+		if known {
+			given[p.key] = true
+			d.decode(p.value, v.FieldByIndex(sub.index), sub)
+			continue
+		}
+		names := slices.Sorted(maps.Keys(fields))
+		if meant := nearest(p.key, names); meant != "" {
+			given[meant] = true // one mistake, not an unknown key and a missing one
+			d.file.fail(nodePosition(p.at), joinPath(f.path, p.key), "unknown key; did you mean %s?", meant)
+			d.file.markBroken(fields[meant].path)
+		} else {
+			d.file.fail(nodePosition(p.at), joinPath(f.path, p.key), "unknown key; known here: %s", strings.Join(names, ", "))
+		}
+	}
+	if d.file.isBroken(f.path) {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		if sub := fields[key]; sub.need && !given[key] {
+			d.file.fail(nodePosition(n), sub.path, "is missing: %s", lowerFirst(sub.doc))
+		}
+	}
+}
+
+func (d *decoder) decodeMap(n *yaml.Node, v reflect.Value, f field) {
+	out := reflect.MakeMap(v.Type())
+	for _, p := range d.pairs(n, f.path) {
+		path := joinPath(f.path, p.key)
+		element := reflect.New(v.Type().Elem()).Elem()
+		if element.Kind() == reflect.Interface {
+			if x, ok := d.decodeAny(p.value, path, 1); ok && x != nil {
+				element.Set(reflect.ValueOf(x))
+			}
+		} else {
+			d.decode(p.value, element, field{path: path})
+		}
+		out.SetMapIndex(reflect.ValueOf(p.key), element)
+	}
+	v.Set(out)
+}
+
+func (d *decoder) decodeSlice(n *yaml.Node, v reflect.Value, f field) {
+	if isNull(n) {
+		return
+	}
+	if n.Kind != yaml.SequenceNode {
+		d.file.fail(nodePosition(n), f.path, "must be a list, not %s", describe(n))
+		return
+	}
+	out := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
+	for i, item := range n.Content {
+		d.decode(item, out.Index(i), field{path: indexPath(f.path, i)})
+	}
+	v.Set(out)
+}
+
+// decodeAny reads a value of any shape into what encoding/json would make of it.
+func (d *decoder) decodeAny(n *yaml.Node, path string, depth int) (any, bool) {
+	if !d.count(n) {
+		return nil, false
+	}
+	n = resolve(n)
+	if depth > maxDepth {
+		d.file.fail(nodePosition(n), path, "is nested more than %d deep", maxDepth)
+		return nil, false
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		out := make(map[string]any)
+		for _, p := range d.pairs(n, path) {
+			out[p.key], _ = d.decodeAny(p.value, joinPath(path, p.key), depth+1)
+		}
+		return out, true
+	case yaml.SequenceNode:
+		out := make([]any, len(n.Content))
+		for i, item := range n.Content {
+			out[i], _ = d.decodeAny(item, indexPath(path, i), depth+1)
+		}
+		return out, true
+	default:
+		return d.decodeAnyScalar(n, path)
+	}
+}
+
+// pair is one entry of a mapping; at is where its key stands.
+type pair struct {
+	key   string
+	at    *yaml.Node
+	value *yaml.Node
+}
+
+// pairs returns the entries of a mapping in the file's order, those merged in by
+// << last. A null counts as an empty mapping, as if all its lines were commented out.
+func (d *decoder) pairs(n *yaml.Node, path string) []pair {
+	seen := make(map[string]int)
+	return d.appendPairs(nil, n, path, seen, 0)
+}
+
+func (d *decoder) appendPairs(out []pair, n *yaml.Node, path string, seen map[string]int, depth int) []pair {
+	if isNull(n) {
+		return out
+	}
+	if n.Kind != yaml.MappingNode {
+		d.file.fail(nodePosition(n), path, "must be a section with keys, not %s", describe(n))
+		return out
+	}
+	if depth > maxDepth {
+		d.file.fail(nodePosition(n), path, "merges more than %d deep", maxDepth)
+		return out
+	}
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := resolve(n.Content[i]), n.Content[i+1]
+		switch line, repeated := seen[key.Value]; {
+		case !d.count(key):
+			return out
+		case key.Kind == yaml.ScalarNode && key.Tag == "!!merge":
+			merged = append(merged, mergeSources(value)...)
+		case key.Kind != yaml.ScalarNode || key.Tag != "!!str":
+			d.file.fail(nodePosition(n.Content[i]), path, "has a key that is not text but %s: put it in quotes", describe(key))
+		case repeated && depth == 0:
+			d.file.fail(nodePosition(n.Content[i]), joinPath(path, key.Value), "is given twice, first in line %d: remove one", line)
+		case !repeated:
+			seen[key.Value] = key.Line
+			out = append(out, pair{key.Value, n.Content[i], value})
+		}
+	}
+	for _, m := range merged {
+		out = d.appendPairs(out, m, path, seen, depth+1)
+	}
+	return out
+}
+
+// mergeSources returns the mappings that a << stands for.
+func mergeSources(value *yaml.Node) []*yaml.Node {
+	value = resolve(value)
+	if value.Kind != yaml.SequenceNode {
+		return []*yaml.Node{value}
+	}
+	sources := make([]*yaml.Node, len(value.Content))
+	for i, item := range value.Content {
+		sources[i] = resolve(item)
+	}
+	return sources
+}
+
+// resolve follows an alias to what it stands for.
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// describe names what a node is without showing what it holds.
+func describe(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a section"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case isNull(n):
+		return "nothing"
+	case n.Tag == "!!str":
+		return "text"
+	case n.Tag == "!!int", n.Tag == "!!float":
+		return "a number"
+	case n.Tag == "!!bool":
+		return "true or false"
+	case n.Tag == "!!timestamp":
+		return "a date"
+	default:
+		return "a value with a tag"
+	}
+}
+
+// absolute takes a path relative to the file's folder.
+func (f *file) absolute(path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(f.dir, path)
+}
+
+func lowerFirst(s string) string {
+	if s == "" {
+		return s
+	}
+	return fmt.Sprintf("%s%s", strings.ToLower(s[:1]), strings.TrimSuffix(s[1:], "."))
+}

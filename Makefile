@@ -1,0 +1,81 @@
+# Everything is run by these targets. Each installs what it needs, or says what is
+# missing and how to get it.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+GO          ?= go
+TOOL        := $(GO) tool -modfile=tools.mod
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS     := -X main.version=$(VERSION)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: need-go ## Build bin/pointsman
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/pointsman ./server/cmd/pointsman
+
+.PHONY: demo
+demo: build ## Run a whole service with stand-ins: no GPU, no Redis, no files
+	@exec bin/pointsman demo
+
+.PHONY: test
+test: need-go need-cc need-redis ## Run all tests with the race detector
+	$(GO) vet ./...
+	$(GO) test -race ./...
+
+.PHONY: lint
+lint: need-go ## Lint Go and protobuf, and look for breaking changes of the contract
+	$(TOOL) golangci-lint run ./...
+	$(TOOL) buf lint
+	@base=$$(git describe --tags --abbrev=0 2>/dev/null || git rev-parse --verify -q HEAD~1 || true); \
+	if [ -n "$$base" ] && git cat-file -e "$$base:buf.yaml" 2>/dev/null; then \
+		echo "buf breaking against $$base"; \
+		$(TOOL) buf breaking --against ".git#ref=$$base"; \
+	fi
+
+.PHONY: generate
+generate: need-go ## Generate the stubs in gen/ from proto/
+	$(TOOL) buf generate
+
+.PHONY: generate-check
+generate-check: generate ## Check that generating changes nothing
+	@git diff --exit-code -- gen || { echo "gen/ is not what proto/ generates: run make generate and commit it"; exit 1; }
+	@test -z "$$(git status --porcelain -- gen)" || { git status --short -- gen; echo "gen/ has files that git does not know"; exit 1; }
+
+.PHONY: bench
+bench: need-go ## Run the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: fuzz
+fuzz: need-go ## Run every fuzz target for FUZZTIME (default 30s)
+	@for pkg in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+			echo "$$pkg $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $${FUZZTIME:-30s} $$pkg; \
+		done; \
+	done
+
+.PHONY: need-go
+need-go:
+	@command -v $(GO) >/dev/null || { echo "make: Go is missing: install Go 1.26 or newer (https://go.dev/doc/install)"; exit 1; }
+
+.PHONY: need-cc
+need-cc:
+	@cc=$$($(GO) env CC); command -v "$${cc%% *}" >/dev/null || { echo "make: a C compiler is missing ($$cc): the race detector needs one; install gcc or clang"; exit 1; }
+
+# On Debian and its relatives redis-server is installed when it is missing; it is
+# not left running, since the tests start their own.
+.PHONY: need-redis
+need-redis:
+	@command -v redis-server >/dev/null && exit 0; \
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		echo "installing redis-server"; \
+		apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server >/dev/null; \
+	else \
+		echo "make: redis-server is missing: the tests start it themselves; install it (Debian: apt install redis-server, macOS: brew install redis)"; exit 1; \
+	fi

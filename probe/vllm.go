@@ -2,51 +2,274 @@ package probe
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
+	"sync"
 	"time"
 )
 
-// VLLM is a probe backed by one vLLM server.
-type VLLM struct{}
+// errArtifactTime is the cause of an artifact that took too long.
+var errArtifactTime = errors.New("artifact_timeout")
+
+// VLLM is a probe backed by one vLLM server and the folder it shares. It is safe for concurrent use.
+type VLLM struct {
+	cfg      Config
+	client   *client
+	folder   *folder
+	gate     *gate
+	breaker  *breaker
+	sweeper  *sweeper
+	observer Observer
+	log      *slog.Logger
+	instance string // random, in the names of this process's artifacts
+	health   health
+
+	// The probe's own two ends, not those of any request: closing stops admission and the sweeper; halted cuts off
+	// what was sent.
+	closing, halted context.Context
+	close, halt     context.CancelFunc
+
+	mu      sync.Mutex // guards the order of running.Add and the end of admission
+	running sync.WaitGroup
+}
 
 // Option changes how a probe is built.
 type Option func(*VLLM)
 
 // WithObserver lets o see what happens inside the probe.
-func WithObserver(o Observer) Option { return func(*VLLM) {} }
+func WithObserver(o Observer) Option { return func(v *VLLM) { v.observer = o } }
 
 // WithLogger sends the probe's few log lines to l; without it there are none.
-func WithLogger(l *slog.Logger) Option { return func(*VLLM) {} }
+func WithLogger(l *slog.Logger) Option { return func(v *VLLM) { v.log = l } }
 
-// New builds a probe and starts its background sweep. Close ends it.
-func New(cfg Config, opts ...Option) (*VLLM, error) { return &VLLM{}, cfg.Validate() }
+// New builds a probe and starts its background sweep. It sends nothing. [VLLM.Close] ends it.
+func New(cfg Config, opts ...Option) (*VLLM, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("probe %s: %w", cfg.Name, err)
+	}
+	v := &VLLM{
+		cfg:      cfg,
+		gate:     newGate(cfg.MaxInFlight, cfg.MaxQueue, cfg.QueueTimeout),
+		breaker:  newBreaker(cfg.Breaker),
+		observer: NopObserver{},
+		log:      slog.New(slog.DiscardHandler),
+		instance: randomHex(4),
+	}
+	for _, opt := range opts {
+		opt(v)
+	}
+	v.log = v.log.With("probe", cfg.Name)
+	var err error
+	if v.client, err = newClient(cfg); err != nil {
+		return nil, fmt.Errorf("probe %s: %w", cfg.Name, err)
+	}
+	if v.folder, err = newFolder(cfg.Endpoint, cfg.MaxArtifactBytes); err != nil {
+		return nil, fmt.Errorf("probe %s: %w", cfg.Name, err)
+	}
+	v.closing, v.close = context.WithCancel(context.Background())
+	v.halted, v.halt = context.WithCancel(context.Background())
+	v.sweeper = &sweeper{folder: v.folder, cfg: cfg.Sweep, observer: v.observer, log: v.log}
+	v.running.Go(func() { v.sweeper.run(v.closing) })
+	return v, nil
+}
 
 // Extract asks vLLM for the hidden states of the task and returns their token means.
+//
+// ctx bounds only the wait in the queue: a request that is still queued when ctx ends is dropped, and the context's
+// cause is returned, wrapped. Once sent, a request runs under the request and artifact timeouts whatever becomes of
+// ctx, and Extract returns its outcome after the artifact was read and removed: vLLM releases before #56841 lose their
+// engine when a queued request is aborted, and an artifact nobody waits for would stay.
 func (v *VLLM) Extract(ctx context.Context, req Request) (Extraction, error) {
-	return Extraction{}, errors.New("not built yet")
+	out, err := v.extract(ctx, req)
+	return out.Extraction, err
+}
+
+// outcome is an extraction with what only [VLLM.Check] reports.
+type outcome struct {
+	Extraction
+	artifact ArtifactReport
+	named    bool // the artifact's name holds our request id
+}
+
+func (v *VLLM) extract(ctx context.Context, req Request) (out outcome, err error) {
+	if err := v.begin(); err != nil {
+		return out, err
+	}
+	defer v.running.Done()
+
+	leave, err := v.queue(ctx, &out)
+	if err != nil {
+		return out, err
+	}
+	defer leave()
+
+	// From here on the caller's end is not ours.
+	work, cancel := v.detach(ctx)
+	defer cancel()
+	defer func() { v.health.note(out.HTTP+out.Artifact, err) }()
+
+	requestID := requestIDPrefix + v.instance + "-" + randomHex(8)
+	answer, err := v.send(work, req, requestID, &out)
+	if err != nil {
+		return out, err
+	}
+	err = v.collect(work, answer, req.Shape, requestID, &out)
+	return out, err
+}
+
+// begin admits an extraction unless the probe is closing.
+func (v *VLLM) begin() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closing.Err() != nil {
+		return ErrClosed
+	}
+	v.running.Add(1)
+	return nil
+}
+
+// queue waits for a slot. It fails at once while the circuit is open.
+func (v *VLLM) queue(ctx context.Context, out *outcome) (leave func(), err error) {
+	start := time.Now()
+	ctx, end := v.observer.Stage(ctx, StageQueue)
+	defer func() {
+		out.Queue = time.Since(start)
+		end(err)
+	}()
+	if err := v.breaker.check(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := cancelWith(ctx, v.closing)
+	defer cancel()
+	return v.gate.enter(ctx)
+}
+
+// detach returns a context that carries what ctx carries, but ends only with the returned function or when the probe
+// is halted.
+func (v *VLLM) detach(ctx context.Context) (context.Context, func()) {
+	return cancelWith(context.WithoutCancel(ctx), v.halted)
+}
+
+// cancelWith returns a context that also ends, with the cause ErrClosed, when other ends.
+func cancelWith(ctx, other context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(other, func() { cancel(ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// send asks vLLM, unless the circuit breaker forbids it, and tells the breaker what came of it.
+func (v *VLLM) send(ctx context.Context, req Request, requestID string, out *outcome) (ans answer, err error) {
+	done, err := v.breaker.allow()
+	if err != nil {
+		return answer{}, err
+	}
+	start := time.Now()
+	ctx, end := v.observer.Stage(ctx, StageHTTP)
+	defer func() {
+		out.HTTP = time.Since(start)
+		done(err)
+		end(err)
+	}()
+	ctx, cancel := context.WithTimeoutCause(ctx, v.cfg.RequestTimeout, errRequestTime)
+	defer cancel()
+	return v.client.ask(ctx, req, requestID, v.observer.Inject)
+}
+
+// collect waits for the artifact, pools it and removes it, also after a failure.
+func (v *VLLM) collect(ctx context.Context, ans answer, shape Shape, requestID string, out *outcome) error {
+	start := time.Now()
+	name, err := v.folder.resolve(ans.path)
+	if err != nil {
+		return artifactError("path", err) // nothing outside the folder is touched
+	}
+	out.named = strings.HasPrefix(name, "chatcmpl-"+requestID)
+	work, cancel := context.WithTimeoutCause(ctx, v.cfg.ArtifactTimeout, errArtifactTime)
+	defer cancel()
+
+	found, err := v.await(work, name)
+	defer found.close()
+	if err == nil {
+		out.Features, err = v.pool(work, found, pooling{shape: shape, promptIDs: ans.promptIDs, zeros: v.cfg.ZeroVectors})
+	}
+	out.Artifact = time.Since(start)
+
+	gone, removeErr := found.remove()
+	v.health.noteRemoval(v.log, removeErr)
+	out.artifact = ArtifactReport{
+		Bytes:  found.size,
+		DType:  found.header.tensors[tensorHiddenStates].dtype,
+		Tokens: out.Tokens,
+		Locked: found.lock == lockHeld || found.lock == lockBusy,
+		Left:   !gone,
+	}
+	v.observer.Artifact(ctx, out.artifact)
+	return err
+}
+
+func (v *VLLM) await(ctx context.Context, name string) (c *claim, err error) {
+	ctx, end := v.observer.Stage(ctx, StageArtifact)
+	defer func() { end(err) }()
+	c, err = v.folder.await(ctx, name)
+	return c, fileError("waiting", err)
+}
+
+func (v *VLLM) pool(ctx context.Context, c *claim, p pooling) (features Features, err error) {
+	ctx, end := v.observer.Stage(ctx, StagePool)
+	defer func() { end(err) }()
+	features, err = p.pool(ctx, c.file, c.header)
+	return features, fileError("reading", err)
+}
+
+// fileError makes a file trouble an ErrArtifact; a lock that never came free and the probe's own end stay what they are.
+func fileError(doing string, err error) error {
+	if err == nil || errors.Is(err, ErrTimeout) || errors.Is(err, ErrClosed) {
+		return err
+	}
+	return artifactError(doing, err)
 }
 
 // Status returns a snapshot of the probe.
-func (v *VLLM) Status() Status { return Status{} }
-
-// Close stops the probe.
-func (v *VLLM) Close(ctx context.Context) error { return nil }
-
-// Report is what Check found.
-type Report struct {
-	Extraction
-	ArtifactReport
-	NamedByRequest bool     // the artifact's name holds our request id, so that the sweep can tell it is ours
-	Foreign        int      // artifacts and locks in the folder that no Pointsman asked for
-	Warnings       []string // about the folder
-	Total          time.Duration
+func (v *VLLM) Status() Status {
+	s := v.health.status()
+	s.State = max(s.State, v.breaker.state())
+	s.InFlight = int(v.gate.inFlight.Load())
+	s.Queued = int(min(v.gate.queued.Load(), v.gate.maxQueue)) // refused ones count for a moment
+	s.Capacity = v.cfg.MaxInFlight
+	return s
 }
 
-// Check runs one canary through the path of Extract.
-func (v *VLLM) Check(ctx context.Context, prompt string, shape Shape) (Report, error) {
-	return Report{}, errors.New("not built yet")
+// Close stops the sweep and admits nothing more; queued requests fail with ErrClosed. It waits for what was sent until
+// ctx ends, then cuts it off, waits for its clean-up and returns the context's cause. Closing again waits again.
+func (v *VLLM) Close(ctx context.Context) error {
+	v.mu.Lock()
+	v.close()
+	v.mu.Unlock()
+
+	cut := make(chan bool, 1)
+	stop := context.AfterFunc(ctx, func() {
+		cut <- v.gate.inFlight.Load() > 0
+		v.halt()
+	})
+	v.running.Wait()
+	interrupted := !stop() && <-cut
+	v.halt()
+	v.client.http.CloseIdleConnections()
+	if interrupted {
+		return fmt.Errorf("closing probe %s: %w", v.cfg.Name, context.Cause(ctx))
+	}
+	return nil
 }
 
-// Warnings says what is wrong with the folder.
-func (v *VLLM) Warnings() []string { return nil }
+// randomHex returns n random bytes as hex digits.
+func randomHex(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}

@@ -14,7 +14,7 @@
 // Tags on the fields:
 //
 //	yaml   the key, as in yaml.v3
-//	need   "true": the key must be present and not empty
+//	need   "true": must not be empty, and must be given if it has no default
 //	range  "lo..hi" in the field's own unit, both ends included, either may be missing
 //	enum   the accepted words, separated by |
 //	path   "true": a file or folder, taken relative to the configuration file
@@ -35,7 +35,7 @@ type Config struct {
 
 // GRPC is the listener that callers of Decide use.
 type GRPC struct {
-	Listen          string   `yaml:"listen" need:"true" doc:"Address to listen on, host:port. An empty host means every interface, port 0 any free port."`
+	Listen          string   `yaml:"listen" need:"true" doc:"The address to listen on, host:port. An empty host means every interface, port 0 any free port."`
 	MaxTaskBytes    ByteSize `yaml:"max_task_bytes" range:"1B..1GiB" doc:"The longest task that is scored; a longer one is answered by the fallback target with TASK_TOO_LARGE."`
 	MaxMessageBytes ByteSize `yaml:"max_message_bytes" range:"1KiB..2047MiB" doc:"The largest request message; at least 64KiB more than max_task_bytes."`
 	DeadlineMargin  Duration `yaml:"deadline_margin" range:"0s..1s" doc:"How long before the caller's deadline the answer leaves, at most; a quarter of what remains on arrival if that is less."`
@@ -58,7 +58,7 @@ type Auth struct {
 
 // Admin is the HTTP listener for operators.
 type Admin struct {
-	Listen string `yaml:"listen" need:"true" doc:"Address of /metrics, /livez, /readyz, /configz and /debug/pprof, host:port."`
+	Listen string `yaml:"listen" need:"true" doc:"The address of /metrics, /livez, /readyz, /configz and /debug/pprof, host:port."`
 }
 
 // Route is one way of deciding.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"maps"
 	"path/filepath"
 	"reflect"
@@ -68,31 +67,39 @@ func (d *decoder) decodeStruct(n *yaml.Node, v reflect.Value, f field) {
 	for _, sub := range fieldsOf(v.Type(), f.path) {
 		fields[sub.key] = sub
 	}
-	given := make(map[string]bool)
+	given, meant := make(map[string]bool), make(map[string]bool)
 	for _, p := range d.pairs(n, f.path) {
-		sub, known := fields[p.key]
-		if known {
+		if sub, known := fields[p.key]; known {
 			given[p.key] = true
 			d.decode(p.value, v.FieldByIndex(sub.index), sub)
-			continue
-		}
-		names := slices.Sorted(maps.Keys(fields))
-		if meant := nearest(p.key, names); meant != "" {
-			given[meant] = true // one mistake, not an unknown key and a missing one
-			d.file.fail(nodePosition(p.at), joinPath(f.path, p.key), "unknown key; did you mean %s?", meant)
-			d.file.markBroken(fields[meant].path)
-		} else {
-			d.file.fail(nodePosition(p.at), joinPath(f.path, p.key), "unknown key; known here: %s", strings.Join(names, ", "))
+		} else if near := d.unknownKey(p, f.path, slices.Sorted(maps.Keys(fields))); near != "" {
+			meant[near] = true
 		}
 	}
 	if d.file.isBroken(f.path) {
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		if sub := fields[key]; sub.need && !given[key] {
-			d.file.fail(nodePosition(n), sub.path, "is missing: %s", lowerFirst(sub.doc))
+		switch sub := fields[key]; {
+		case given[key]:
+		case meant[key]: // one mistake, not an unknown key and a missing one
+			d.file.markBroken(sub.path)
+		case sub.need && v.FieldByIndex(sub.index).IsZero():
+			d.file.fail(nodePosition(n), sub.path, "is missing: %s", clause(sub.doc))
 		}
 	}
+}
+
+// unknownKey reports a key that its section does not have, and returns the one
+// that was probably meant.
+func (d *decoder) unknownKey(p pair, section string, known []string) string {
+	near := nearest(p.key, known)
+	hint := "known here: " + strings.Join(known, ", ")
+	if near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	d.file.fail(nodePosition(p.at), joinPath(section, p.key), "unknown key; %s", hint)
+	return near
 }
 
 func (d *decoder) decodeMap(n *yaml.Node, v reflect.Value, f field) {
@@ -257,9 +264,11 @@ func (f *file) absolute(path string) string {
 	return filepath.Join(f.dir, path)
 }
 
-func lowerFirst(s string) string {
-	if s == "" {
-		return s
+// clause turns documentation into the end of a sentence.
+func clause(doc string) string {
+	doc = strings.TrimSuffix(doc, ".")
+	if len(doc) > 1 && strings.ToUpper(doc[1:2]) != doc[1:2] {
+		return strings.ToLower(doc[:1]) + doc[1:]
 	}
-	return fmt.Sprintf("%s%s", strings.ToLower(s[:1]), strings.TrimSuffix(s[1:], "."))
+	return doc
 }

@@ -71,6 +71,9 @@ func parse(name, dir string, data []byte, opts LoadOptions) (*Config, error) {
 	c := new(Config)
 	d := decoder{file: f}
 	d.decode(root, reflect.ValueOf(c).Elem(), field{})
+	if d.values > maxValues {
+		return nil, joinProblems(f.problems) // what was read is cut off; more complaints would mislead
+	}
 	c.complete()
 	validate(c, f)
 	c.fetchSecrets(f, opts)

@@ -78,14 +78,14 @@ func checkField(f *file, v reflect.Value, sub field) {
 	case reflect.String:
 		text := v.String()
 		if sub.need && strings.TrimSpace(text) == "" {
-			f.check(sub.path, nil, "must not be empty: %s", lowerFirst(sub.doc))
+			f.check(sub.path, nil, "must not be empty: %s", clause(sub.doc))
 		}
 		if sub.words != nil && !slices.Contains(sub.words, text) {
 			f.check(sub.path, nil, "must be %s, got %.40q", orList(sub.words), text)
 		}
 	case reflect.Map, reflect.Slice:
 		if sub.need && v.Len() == 0 {
-			f.check(sub.path, nil, "must not be empty: %s", lowerFirst(sub.doc))
+			f.check(sub.path, nil, "must not be empty: %s", clause(sub.doc))
 		}
 	default:
 		if sub.limits == nil {

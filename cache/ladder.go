@@ -1,0 +1,100 @@
+package cache
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Ladder finds values. V is handed to many callers at once and kept: nobody may change what it refers to.
+type Ladder[V any] struct {
+	top     rung[V]
+	flights *flights[V]
+	now     func() time.Time
+	closed  atomic.Bool
+}
+
+// Deps are a ladder's collaborators. All are optional.
+type Deps[V any] struct {
+	Observer Observer         // default: none
+	Now      func() time.Time // default: time.Now; called from many goroutines
+}
+
+// rung is one step of the ladder: it answers with what it has, or asks the next rung down.
+type rung[V any] interface {
+	get(ctx context.Context, req request[V]) (Result[V], error)
+}
+
+// request is one call on its way down.
+type request[V any] struct {
+	key     Key
+	opts    Options
+	oldest  time.Time // a value computed before is a miss; zero accepts any
+	compute func(ctx context.Context) (V, error)
+}
+
+func (r request[V]) mayCompute() bool {
+	return r.opts.Policy.computes() && r.opts.Reach == ReachCompute
+}
+
+// refusal is the answer to a call that may go no further.
+func (r request[V]) refusal() error {
+	if r.opts.Policy == OnlyIfCached {
+		return ErrNotCached
+	}
+	return ErrNotStarted
+}
+
+// New builds a ladder. The caller closes it.
+func New[V any](cfg Config, deps Deps[V]) (*Ladder[V], error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.Observer == nil {
+		deps.Observer = NopObserver{}
+	}
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
+	store, err := newLocalStore[V](cfg, deps.Now)
+	if err != nil {
+		return nil, err
+	}
+
+	// From the bottom up. Above the flights a rung runs on the caller's goroutine and context; below them on the flight's, which
+	// outlive the caller.
+	bottom := &compute[V]{timeout: cfg.ComputeTimeout, now: deps.Now, observer: deps.Observer}
+	keep := &keepLocal[V]{store: store, next: bottom}
+	join := newFlights(keep, deps.Observer, deps.Now)
+	top := &readLocal[V]{store: store, observer: deps.Observer, next: join}
+
+	return &Ladder[V]{top: top, flights: join, now: deps.Now}, nil
+}
+
+// Get returns the value of key, from the first rung that has it. compute is called at most once, and only if nothing above it
+// could answer; it runs on a context of its own, which carries ctx's values but not its end, and whose cause is ErrAbandoned once
+// every caller has left. ctx bounds only how long this caller waits: when it ends, Get returns its cause, wrapped. A failed
+// computation's error goes to all that waited for it.
+func (l *Ladder[V]) Get(ctx context.Context, key Key, opts Options, compute func(ctx context.Context) (V, error)) (Result[V], error) {
+	if l.closed.Load() {
+		return Result[V]{}, ErrClosed
+	}
+	req := request[V]{key: key, opts: opts, compute: compute}
+	if opts.MaxAge != nil {
+		req.oldest = l.now().Add(-max(*opts.MaxAge, 0))
+	}
+	return l.top.get(ctx, req)
+}
+
+// Close refuses new calls and waits for the running computations, also for those whose callers have left. When ctx ends first, their
+// contexts are ended with the cause ErrClosed, and Close returns without waiting longer. Close may be called again.
+func (l *Ladder[V]) Close(ctx context.Context) error {
+	l.closed.Store(true)
+	return l.flights.close(ctx)
+}
+
+// left is the error of a caller whose context ended while it waited.
+func left(ctx context.Context) error {
+	return fmt.Errorf("cache: gave up waiting: %w", context.Cause(ctx))
+}

@@ -1,0 +1,184 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pointsman-dev/pointsman/cache"
+	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
+	"github.com/pointsman-dev/pointsman/probe"
+	"github.com/pointsman-dev/pointsman/scorer"
+	"github.com/pointsman-dev/pointsman/server/config"
+)
+
+// buildSnapshot loads the checkpoints and makes the routes of a configuration. It
+// reports everything that is wrong, and warns of what is allowed but likely a
+// mistake. A checkpoint that several routes use is loaded once. A probe that is
+// missing has been reported already.
+func buildSnapshot(cfg *config.Config, probes map[string]*probe.VLLM) (*Snapshot, []string, error) {
+	var (
+		errs        []error
+		warnings    []string
+		checkpoints = map[string]*scorer.Checkpoint{}
+		snapshot    = &Snapshot{routes: map[string]*Route{}, defaultRoute: cfg.DefaultRoute}
+	)
+	for _, name := range slices.Sorted(maps.Keys(cfg.Routes)) {
+		routeCfg := cfg.Routes[name]
+		checkpoint, ok := checkpoints[routeCfg.Checkpoint]
+		if !ok {
+			var err error
+			if checkpoint, err = scorer.Load(routeCfg.Checkpoint); err != nil {
+				errs = append(errs, fmt.Errorf("route %q: checkpoint: %w", name, err))
+				continue
+			}
+			checkpoints[routeCfg.Checkpoint] = checkpoint
+		}
+		route, err := buildRoute(cfg, name, checkpoint)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("route %q: %w", name, err))
+			continue
+		}
+		if p := probes[routeCfg.Probe]; p != nil {
+			route.Probe = p
+		}
+		warnings = append(warnings, warnOfTradeOff(route)...)
+		snapshot.routes[name] = route
+	}
+	return snapshot, warnings, errors.Join(errs...)
+}
+
+// buildRoute makes a route of its configuration and its checkpoint.
+func buildRoute(cfg *config.Config, name string, checkpoint *scorer.Checkpoint) (*Route, error) {
+	routeCfg := cfg.Routes[name]
+	probeCfg := cfg.Probes[routeCfg.Probe]
+	manifest := checkpoint.Manifest()
+	if manifest.Encoder != probeCfg.Encoder {
+		return nil, fmt.Errorf("probe %q has the encoder %q, but the checkpoint in %s was made for %q",
+			routeCfg.Probe, probeCfg.Encoder, routeCfg.Checkpoint, manifest.Encoder)
+	}
+	chatTemplate, err := json.Marshal(probeCfg.ChatTemplateKwargs) // sorted by key
+	if err != nil {
+		return nil, fmt.Errorf("probe %q: chat_template_kwargs: %w", routeCfg.Probe, err)
+	}
+	r := &Route{
+		Name:     name,
+		TradeOff: tradeOff(routeCfg.Policy),
+		Mode:     pointsmanv1.RouteMode_ROUTE_MODE_SERVE,
+		Task: TaskRules{
+			From:     FirstUser,
+			Terminus: routeCfg.TaskEnvelope == config.TaskEnvelopeTerminus,
+			MaxBytes: int(cfg.GRPC.MaxTaskBytes),
+		},
+		Timeout:    time.Duration(routeCfg.DecideTimeout),
+		Checkpoint: checkpoint,
+		probeName:  routeCfg.Probe,
+		shape:      probe.Shape{Layers: manifest.Layers, HiddenSize: manifest.HiddenSize},
+		key: cache.KeyFields{
+			Encoder:          probeCfg.Encoder,
+			Revision:         probeCfg.Revision,
+			ChatTemplate:     chatTemplate,
+			CheckpointDigest: checkpoint.Digest(),
+		},
+	}
+	if routeCfg.Mode == config.ModeShadow {
+		r.Mode = pointsmanv1.RouteMode_ROUTE_MODE_SHADOW
+	}
+	if routeCfg.TaskFrom == config.TaskFromLatestUser {
+		r.Task.From = LatestUser
+	}
+	heads := checkpoint.Heads()
+	for _, t := range routeCfg.Targets {
+		head := slices.Index(heads, t.Head)
+		if head < 0 {
+			return nil, fmt.Errorf("target %q: the checkpoint in %s has no head %q; it has %s",
+				t.Name, routeCfg.Checkpoint, t.Head, strings.Join(heads, ", "))
+		}
+		target := &Target{Name: t.Name, Model: t.Model, Tier: tier(t.Tier), Head: t.Head, Cost: t.Cost}
+		r.Targets = append(r.Targets, target)
+		r.candidates = append(r.candidates, scorer.Candidate{Head: head, Cost: t.Cost})
+		if t.Name == routeCfg.Fallback {
+			r.Fallback = target
+		}
+	}
+	return r, nil
+}
+
+// warnOfTradeOff warns of a trade-off that can never choose the dearest target.
+func warnOfTradeOff(r *Route) []string {
+	costs := make([]float64, len(r.Targets))
+	for i, t := range r.Targets {
+		costs[i] = t.Cost
+	}
+	if !r.TradeOff.NeverChoosesDearer(costs) {
+		return nil
+	}
+	w, _ := r.TradeOff.QualityWeight()
+	return []string{fmt.Sprintf(
+		"route %q: policy.quality_weight %v can never choose the dearest target, whatever the checkpoint predicts; "+
+			"use a weight above 0.5, or tolerance", r.Name, w)}
+}
+
+func tradeOff(p config.Policy) scorer.TradeOff {
+	if p.QualityWeight != nil {
+		return scorer.QualityWeight(*p.QualityWeight)
+	}
+	return scorer.Tolerance(*p.Tolerance)
+}
+
+func tier(t config.Tier) pointsmanv1.Tier {
+	switch t {
+	case config.TierStrong:
+		return pointsmanv1.Tier_TIER_STRONG
+	case config.TierWeak:
+		return pointsmanv1.Tier_TIER_WEAK
+	default:
+		return pointsmanv1.Tier_TIER_UNSPECIFIED
+	}
+}
+
+// probeConfig is a probe's configuration in the probe's own terms.
+func probeConfig(name string, c config.Probe) probe.Config {
+	out := probe.Config{
+		Name:               name,
+		Model:              c.ServedModel,
+		ChatTemplateKwargs: c.ChatTemplateKwargs,
+		Endpoint:           probe.Endpoint(c.Endpoints[0]),
+		APIKey:             c.APIKey.Reveal(),
+		MaxInFlight:        c.MaxInFlight,
+		MaxQueue:           c.MaxQueue,
+		QueueTimeout:       time.Duration(c.QueueTimeout),
+		RequestTimeout:     time.Duration(c.RequestTimeout),
+		ArtifactTimeout:    time.Duration(c.ArtifactTimeout),
+		MaxArtifactBytes:   int64(c.MaxArtifactBytes),
+		ZeroVectors:        probe.ZeroRefuse,
+		Breaker:            probe.Breaker{Failures: c.Breaker.Failures, OpenFor: time.Duration(c.Breaker.OpenFor)},
+		Sweep:              probe.Sweep{Interval: time.Duration(c.Sweep.Interval), MinAge: time.Duration(c.Sweep.MinAge), All: c.Sweep.All},
+	}
+	if c.ZeroVectors == config.ZeroVectorsAllowSlot0 {
+		out.ZeroVectors = probe.ZeroAllowSlot0
+	}
+	return out
+}
+
+// computeMargin is what a computation may take beside its probe: scoring, and
+// waiting for a processor.
+const computeMargin = 5 * time.Second
+
+// cacheConfig is the cache's configuration in the cache's own terms. A computation
+// may take as long as the slowest probe's own limits allow.
+func cacheConfig(c *config.Config) cache.Config {
+	var budget time.Duration
+	for _, p := range c.Probes {
+		budget = max(budget, time.Duration(p.QueueTimeout+p.RequestTimeout+p.ArtifactTimeout))
+	}
+	return cache.Config{
+		TTL:            time.Duration(c.Cache.TTL),
+		MaxEntries:     c.Cache.Local.MaxEntries,
+		ComputeTimeout: budget + computeMargin,
+	}
+}

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// call is what the interceptors and the handler of one RPC know together.
+type call struct {
+	requestID string
+	arrived   time.Time
+	// answerBy is when the answer must leave; zero without a deadline.
+	answerBy time.Time
+	// decision is set by the handler, for the access log.
+	decision *Decision
+}
+
+type callKey struct{}
+
+// withCall puts the call into the ctx.
+func withCall(ctx context.Context, c *call) context.Context {
+	return context.WithValue(ctx, callKey{}, c)
+}
+
+// callOf returns the ctx's call. Outside of the interceptors, as in a test of the
+// handler alone, it is one that begins now.
+func callOf(ctx context.Context) *call {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c
+	}
+	return &call{arrived: time.Now()}
+}
+
+// DeadlineMargin is how long before the caller's deadline an answer leaves.
+type DeadlineMargin time.Duration
+
+// answerBy returns when an answer must leave to reach the caller in time: the
+// margin before the deadline, and at most a quarter of what remains on arrival,
+// so that a short deadline is not all margin.
+func (m DeadlineMargin) answerBy(arrived, deadline time.Time) time.Time {
+	return deadline.Add(-min(time.Duration(m), deadline.Sub(arrived)/4))
+}
+
+// maxRequestID is the longest request id that is accepted from a caller; a UUID
+// with a prefix fits.
+const maxRequestID = 128
+
+// requestID accepts a caller's id if it is short and plain, so that it can stand
+// in a log and a header as it is, and makes one otherwise.
+func requestID(given []string) string {
+	if len(given) == 1 && plainID(given[0]) {
+		return given[0]
+	}
+	return uuid.Must(uuid.NewV7()).String()
+}
+
+// plainID says whether an id is 1 to maxRequestID of A-Z a-z 0-9 . _ -.
+func plainID(id string) bool {
+	if id == "" || len(id) > maxRequestID {
+		return false
+	}
+	for i := range len(id) {
+		switch c := id[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,242 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pointsman-dev/pointsman/probe"
+	"github.com/pointsman-dev/pointsman/server/config"
+)
+
+// The exit codes of [Check], by severity.
+const (
+	ExitGood    = 0 // the service would start, and its probes answer; there may be warnings
+	ExitBroken  = 1 // the service would not start
+	ExitFailing = 2 // the service would start, but a probe does not answer as its routes need
+)
+
+// canaryPrompt is what check asks each probe.
+const canaryPrompt = "Which of these two railway lines leads to the harbour?"
+
+// canaryGrace is how long check lets a canary that was sent come to an end.
+const canaryGrace = 5 * time.Second
+
+// CheckOptions are the flags of `pointsman check`.
+type CheckOptions struct {
+	ConfigPath string
+	// Offline sends nothing.
+	Offline bool
+	// JSON prints the report for machines.
+	JSON bool
+}
+
+// CheckReport is what [Check] found.
+type CheckReport struct {
+	Config   string       `json:"config"`
+	ExitCode int          `json:"exit_code"`
+	Errors   []string     `json:"errors,omitempty"`
+	Warnings []string     `json:"warnings,omitempty"`
+	Routes   []RouteCheck `json:"routes,omitempty"`
+	Probes   []ProbeCheck `json:"probes,omitempty"`
+}
+
+// RouteCheck is a route that could be built.
+type RouteCheck struct {
+	Name             string   `json:"name"`
+	Probe            string   `json:"probe"`
+	TradeOff         string   `json:"trade_off"`
+	Fallback         string   `json:"fallback"`
+	CheckpointDigest string   `json:"checkpoint_digest"`
+	Encoder          string   `json:"encoder"`
+	Layers           int      `json:"layers"`
+	HiddenSize       int      `json:"hidden_size"`
+	PCADim           int      `json:"pca_dim"`
+	EnsembleSize     int      `json:"ensemble_size"`
+	Heads            []string `json:"heads"`
+	// LaunchFlag is how vLLM must be launched, if the checkpoint says so.
+	LaunchFlag string `json:"launch_flag,omitempty"`
+}
+
+// ProbeCheck is what a probe's canary found.
+type ProbeCheck struct {
+	Name       string   `json:"name"`
+	Error      string   `json:"error,omitempty"`
+	Tokens     int      `json:"tokens,omitempty"`
+	Layers     int      `json:"layers,omitempty"`
+	HiddenSize int      `json:"hidden_size,omitempty"`
+	DType      string   `json:"dtype,omitempty"`
+	Bytes      int64    `json:"artifact_bytes,omitempty"`
+	Locked     bool     `json:"locked"`
+	Foreign    int      `json:"foreign_files"`
+	HTTP       string   `json:"http_time,omitempty"`
+	Artifact   string   `json:"artifact_time,omitempty"`
+	Warnings   []string `json:"warnings,omitempty"`
+}
+
+// Check builds everything that `serve` would, without binding, sends one canary
+// through each probe unless told not to, and prints what it found. It returns the
+// exit code; its error is of the printing alone.
+func Check(ctx context.Context, opts CheckOptions, out io.Writer) (int, error) {
+	report := check(ctx, opts)
+	if opts.JSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return report.ExitCode, encoder.Encode(report)
+	}
+	_, err := io.WriteString(out, report.text(opts.Offline))
+	return report.ExitCode, err
+}
+
+func check(ctx context.Context, opts CheckOptions) *CheckReport {
+	report := &CheckReport{Config: opts.ConfigPath}
+	cfg, err := config.Load(opts.ConfigPath)
+	if err != nil {
+		return report.broken(err)
+	}
+	s, err := New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return report.broken(err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), canaryGrace)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			report.Warnings = append(report.Warnings, err.Error())
+		}
+	}()
+	report.Warnings = s.Warnings()
+	routes := s.decider.snapshot.Load().routes
+	for _, name := range slices.Sorted(maps.Keys(routes)) {
+		report.Routes = append(report.Routes, checkRoute(routes[name]))
+	}
+	if opts.Offline {
+		return report
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.probes)) {
+		found := checkProbe(ctx, name, s.probes[name], routes)
+		if found.Error != "" {
+			report.ExitCode = ExitFailing
+		}
+		report.Probes = append(report.Probes, found)
+	}
+	return report
+}
+
+// broken notes each error of a joined one in a line of its own.
+func (r *CheckReport) broken(err error) *CheckReport {
+	r.ExitCode = ExitBroken
+	for line := range strings.Lines(err.Error()) {
+		r.Errors = append(r.Errors, strings.TrimRight(line, "\n"))
+	}
+	return r
+}
+
+func checkRoute(r *Route) RouteCheck {
+	m := r.Checkpoint.Manifest()
+	return RouteCheck{
+		Name: r.Name, Probe: r.probeName, TradeOff: r.TradeOff.String(), Fallback: r.Fallback.Name,
+		CheckpointDigest: r.Checkpoint.Digest(), Encoder: m.Encoder,
+		Layers: m.Layers, HiddenSize: m.HiddenSize, PCADim: m.PCADim, EnsembleSize: m.EnsembleSize,
+		Heads: r.Checkpoint.Heads(), LaunchFlag: launchFlag(m.VLLMLayerIDs),
+	}
+}
+
+// launchFlag is the vLLM argument that makes it write these layers.
+func launchFlag(layers []int) string {
+	if len(layers) == 0 {
+		return ""
+	}
+	ids, err := json.Marshal(layers)
+	if err != nil { // integers always marshal
+		return ""
+	}
+	return fmt.Sprintf(`--speculative-config '{"method":"extract_hidden_states","num_speculative_tokens":1,`+
+		`"draft_model_config":{"hf_config":{"eagle_aux_hidden_state_layer_ids":%s}}}'`, ids)
+}
+
+// checkProbe sends a canary, and compares what comes back with the checkpoints of
+// the probe's routes.
+func checkProbe(ctx context.Context, name string, p *probe.VLLM, routes map[string]*Route) ProbeCheck {
+	found := ProbeCheck{Name: name}
+	canary, err := p.Check(ctx, canaryPrompt, probe.Shape{})
+	if err != nil {
+		found.Error = err.Error()
+		return found
+	}
+	found.Tokens, found.Layers, found.HiddenSize = canary.Tokens, canary.Layers, canary.HiddenSize
+	found.DType, found.Bytes, found.Locked, found.Foreign = canary.Artifact.DType, canary.Artifact.Bytes, canary.Artifact.Locked, canary.Foreign
+	found.HTTP, found.Artifact = canary.HTTP.Round(time.Microsecond).String(), canary.Extraction.Artifact.Round(time.Microsecond).String()
+	found.Warnings = canary.Warnings
+	var errs []error
+	for _, routeName := range slices.Sorted(maps.Keys(routes)) {
+		r := routes[routeName]
+		if r.probeName == name && r.shape != canary.Shape {
+			errs = append(errs, fmt.Errorf(
+				"vLLM writes %d layers of %d values, but the checkpoint of route %q has %d of %d; check eagle_aux_hidden_state_layer_ids",
+				canary.Layers, canary.HiddenSize, routeName, r.shape.Layers, r.shape.HiddenSize))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		found.Error = err.Error()
+	}
+	return found
+}
+
+// text is the report for people.
+func (r *CheckReport) text(offline bool) string {
+	var b strings.Builder
+	for _, e := range r.Errors {
+		fmt.Fprintf(&b, "ERROR    %s\n", e)
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(&b, "WARNING  %s\n", w)
+	}
+	for _, rt := range r.Routes {
+		fmt.Fprintf(&b, "route    %s: probe %s, %s, fallback %s\n", rt.Name, rt.Probe, rt.TradeOff, rt.Fallback)
+		fmt.Fprintf(&b, "         checkpoint %s\n", rt.CheckpointDigest)
+		fmt.Fprintf(&b, "         encoder %s, %d layers x %d, PCA %d, %d members, heads %s\n",
+			rt.Encoder, rt.Layers, rt.HiddenSize, rt.PCADim, rt.EnsembleSize, strings.Join(rt.Heads, ", "))
+		if rt.LaunchFlag != "" {
+			fmt.Fprintf(&b, "         vLLM needs %s\n", rt.LaunchFlag)
+		} else {
+			fmt.Fprintf(&b, "         the checkpoint does not say which %d vLLM layers it wants (vllm_layer_ids)\n", rt.Layers)
+		}
+	}
+	for _, p := range r.Probes {
+		if p.Error != "" {
+			fmt.Fprintf(&b, "FAILING  probe %s: %s\n", p.Name, p.Error)
+		} else {
+			fmt.Fprintf(&b, "probe    %s: answered\n", p.Name)
+		}
+		if p.Layers > 0 {
+			lock := "no lock file (vLLM before 0.22, or use_synchronization_lock=false)"
+			if p.Locked {
+				lock = "lock file used"
+			}
+			fmt.Fprintf(&b, "         %d tokens, %d layers x %d, %s, %d bytes; %s\n", p.Tokens, p.Layers, p.HiddenSize, p.DType, p.Bytes, lock)
+			fmt.Fprintf(&b, "         answer after %s, hidden states %s later; %d foreign files in the folder\n", p.HTTP, p.Artifact, p.Foreign)
+		}
+		for _, w := range p.Warnings {
+			fmt.Fprintf(&b, "WARNING  probe %s: %s\n", p.Name, w)
+		}
+	}
+	switch {
+	case r.ExitCode == ExitBroken:
+		fmt.Fprintf(&b, "%s: the service would not start\n", r.Config)
+	case r.ExitCode == ExitFailing:
+		fmt.Fprintf(&b, "%s: the service would start, and answer its fallback targets where a probe fails\n", r.Config)
+	case offline:
+		fmt.Fprintf(&b, "%s: good; no probe was asked (--offline)\n", r.Config)
+	default:
+		fmt.Fprintf(&b, "%s: good\n", r.Config)
+	}
+	return b.String()
+}

@@ -1,0 +1,215 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/pointsman-dev/pointsman/cache"
+	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
+	"github.com/pointsman-dev/pointsman/probe"
+	"github.com/pointsman-dev/pointsman/scorer"
+)
+
+// localOnlyBelow is the remaining time below which only the local cache is
+// asked: neither a joined computation nor Redis answers reliably within it.
+const localOnlyBelow = 2 * time.Millisecond
+
+// errPanicked stands for a panic on the way to a learned answer. The panic's value
+// is dropped: it may quote what it stumbled over.
+var errPanicked = errors.New("the decision panicked")
+
+// Decider makes decisions. It knows nothing of gRPC.
+type Decider struct {
+	snapshot atomic.Pointer[Snapshot]
+	ladder   *cache.Ladder[Scores]
+	keyer    *cache.Keyer
+	observer DecisionObserver
+}
+
+// DecisionObserver is told of what happens inside a decision.
+type DecisionObserver interface {
+	// Stage begins a stage. It returns the ctx for what happens within, and a
+	// func that ends it.
+	Stage(ctx context.Context, stage Stage) (context.Context, func(error))
+	// Panicked is told where a decision panicked. The stack names code, never a
+	// value, so that no task leaks.
+	Panicked(ctx context.Context, route string, stack []byte)
+}
+
+// Stage is a part of a decision that is worth a span.
+type Stage uint8
+
+// The stages of a decision that happen outside of probe and cache.
+const (
+	StageScore  Stage = iota + 1 // features to probabilities
+	StagePolicy                  // probabilities to a target
+)
+
+// Decide chooses a target. Its errors are mistakes in the request, and the ctx's
+// own when the caller has left; every failure on the way to a learned answer is
+// a fallback instead.
+func (d *Decider) Decide(ctx context.Context, req *Request) (*Decision, error) {
+	route, err := d.snapshot.Load().route(req.Route)
+	if err != nil {
+		return nil, err
+	}
+	among, err := route.allow(req.AllowedTargets)
+	if err != nil {
+		return nil, err
+	}
+	// NewV7 fails only if the system has no randomness, which Go treats as fatal.
+	dec := &Decision{ID: uuid.Must(uuid.NewV7()).String(), Route: route, TradeOff: route.TradeOff}
+	if req.TradeOff != nil {
+		dec.TradeOff = *req.TradeOff
+	}
+	defer func() { dec.Timing.Total = time.Since(req.Arrived) }()
+
+	if len(among.targets) == 1 {
+		dec.Basis, dec.Target = pointsmanv1.Basis_BASIS_RULE, among.targets[0]
+		return dec, nil
+	}
+	task, reason := route.Task.take(req.Input)
+	if reason != reasonNone {
+		return dec.fallBack(among, reason), nil
+	}
+	learned, err := d.learn(ctx, route, task, req, among, dec)
+	switch {
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+		return nil, fmt.Errorf("deciding: the caller left: %w", context.Canceled)
+	case err != nil:
+		return dec.fallBack(among, reasonOf(err)), nil
+	}
+	dec.Learned = learned
+	chosen := among.targets[learned.Choice.Index]
+	if route.Mode == pointsmanv1.RouteMode_ROUTE_MODE_SHADOW {
+		dec.Basis, dec.Target, dec.Shadow = pointsmanv1.Basis_BASIS_SHADOW, among.fallback, chosen
+		return dec, nil
+	}
+	dec.Basis, dec.Target = pointsmanv1.Basis_BASIS_LEARNED, chosen
+	return dec, nil
+}
+
+// fallBack makes dec the answer for when nothing was learned.
+func (dec *Decision) fallBack(among choice, reason pointsmanv1.FallbackReason) *Decision {
+	dec.Basis, dec.Reason, dec.Target = pointsmanv1.Basis_BASIS_FALLBACK, reason, among.fallback
+	return dec
+}
+
+// learn gets the task's scores and lets the policy choose. A panic on the way is
+// an error like any other.
+func (d *Decider) learn(ctx context.Context, route *Route, task string, req *Request, among choice, dec *Decision) (learned *Learned, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			d.observer.Panicked(ctx, route.Name, debug.Stack())
+			learned, err = nil, errPanicked
+		}
+	}()
+	result, err := d.scores(ctx, route, task, req, dec)
+	if err != nil {
+		return nil, err
+	}
+	_, done := d.observer.Stage(ctx, StagePolicy)
+	chosen, err := scorer.Choose(result.Value.Probabilities, among.candidates, dec.TradeOff)
+	done(err)
+	if err != nil {
+		return nil, fmt.Errorf("choosing a target: %w", err)
+	}
+	return &Learned{
+		Scores: result.Value, Computed: result.Computed, Origin: result.Origin,
+		Targets: among.targets, Choice: chosen,
+	}, nil
+}
+
+// scores climbs the cache ladder, whose last rung is to compute.
+func (d *Decider) scores(ctx context.Context, route *Route, task string, req *Request, dec *Decision) (cache.Result[Scores], error) {
+	fields := route.key
+	fields.Namespace, fields.Task = req.Namespace, task
+	answerBy := earlier(req.AnswerBy, req.Arrived.Add(route.Timeout))
+	ctx, cancel := context.WithDeadline(ctx, answerBy)
+	defer cancel()
+
+	// What a computation took belongs to the call that led it, if that call is still
+	// here at its end.
+	spent := make(chan Timing, 1)
+	result, err := d.ladder.Get(ctx, d.keyer.Key(fields), cache.Options{
+		Policy: req.CachePolicy,
+		MaxAge: req.MaxAge,
+		Reach:  reach(route.Probe, time.Until(answerBy)),
+	}, func(ctx context.Context) (Scores, error) {
+		scores, timing, err := d.compute(ctx, route, probe.Request{Task: task, CacheSalt: req.Namespace, Shape: route.shape})
+		spent <- timing
+		return scores, err
+	})
+	select {
+	case dec.Timing = <-spent:
+	default:
+	}
+	if result.Wait > 0 {
+		dec.Timing.Wait = &result.Wait
+	}
+	return result, err
+}
+
+// compute probes the task and scores its features. It runs on a context of its
+// own, which outlives the caller.
+func (d *Decider) compute(ctx context.Context, route *Route, req probe.Request) (Scores, Timing, error) {
+	extraction, err := route.Probe.Extract(ctx, req)
+	timing := Timing{
+		Queue:    ifSpent(extraction.Queue),
+		Probe:    ifSpent(extraction.HTTP),
+		Artifact: ifSpent(extraction.Artifact),
+	}
+	if err != nil {
+		return Scores{}, timing, fmt.Errorf("probing: %w", err)
+	}
+	_, done := d.observer.Stage(ctx, StageScore)
+	began := time.Now()
+	probabilities, err := route.Checkpoint.Score(extraction.Values)
+	timing.Score = new(time.Since(began))
+	done(err)
+	if err != nil {
+		return Scores{}, timing, fmt.Errorf("scoring: %w", err)
+	}
+	return Scores{
+		Probabilities: probabilities,
+		Tokens:        extraction.Tokens,
+		Digest:        route.Checkpoint.Digest(),
+	}, timing, nil
+}
+
+// reach says how far a decision may go with so much time left. With next to none
+// only the local cache is asked. With less than a probe takes, a computation only
+// serves the callers after this one: it is started while the gate has room to
+// spare, so that hopeless callers never crowd out hopeful ones.
+func reach(prober Prober, left time.Duration) cache.Reach {
+	if left < localOnlyBelow {
+		return cache.ReachLocal
+	}
+	status := prober.Status()
+	if left < status.Typical && 2*(status.InFlight+status.Queued) >= status.Capacity {
+		return cache.ReachJoin
+	}
+	return cache.ReachCompute
+}
+
+// earlier returns the earlier of two times; a zero one does not count.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// ifSpent returns nil for a stage that took no time, since it did not happen.
+func ifSpent(took time.Duration) *time.Duration {
+	if took == 0 {
+		return nil
+	}
+	return &took
+}

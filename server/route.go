@@ -1,0 +1,125 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pointsman-dev/pointsman/cache"
+	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
+	"github.com/pointsman-dev/pointsman/probe"
+	"github.com/pointsman-dev/pointsman/scorer"
+)
+
+// ErrRouteNotFound says that no route has the wanted name.
+var ErrRouteNotFound = errors.New("no such route")
+
+// ErrTargetUnknown says that a route has no target of the wanted name.
+var ErrTargetUnknown = errors.New("no such target")
+
+// Prober turns a task into the features of its hidden states.
+type Prober interface {
+	// Extract probes one task. ctx bounds only its wait for a free slot: a probe
+	// that was sent goes on without its callers.
+	Extract(ctx context.Context, req probe.Request) (probe.Extraction, error)
+	// Status says how the probe is doing.
+	Status() probe.Status
+}
+
+// Snapshot is one immutable state of all routes. A decision uses the one it
+// started with, so that a reload never mixes two.
+type Snapshot struct {
+	routes       map[string]*Route
+	defaultRoute string
+}
+
+// route returns the route of a name, or the default for an empty one.
+func (s *Snapshot) route(name string) (*Route, error) {
+	if name == "" {
+		name = s.defaultRoute
+	}
+	if r, ok := s.routes[name]; ok {
+		return r, nil
+	}
+	if name == "" {
+		return nil, fmt.Errorf("%w: the request names none and there is no default_route", ErrRouteNotFound)
+	}
+	return nil, fmt.Errorf("%w: %q", ErrRouteNotFound, clip(name))
+}
+
+// Route is one way of deciding. It is immutable.
+type Route struct {
+	Name    string
+	Targets []*Target
+	// Fallback is answered when nothing learned can be.
+	Fallback *Target
+	TradeOff scorer.TradeOff
+	Mode     pointsmanv1.RouteMode
+	Task     TaskRules
+	// Timeout bounds a decision, whatever the caller's deadline.
+	Timeout    time.Duration
+	Probe      Prober
+	Checkpoint *scorer.Checkpoint
+
+	// probeName is the probe's name in the configuration.
+	probeName string
+	// shape is what the checkpoint expects of the probe.
+	shape probe.Shape
+	// key holds what all of the route's cache keys have in common.
+	key cache.KeyFields
+	// candidates stands beside Targets.
+	candidates []scorer.Candidate
+}
+
+// Target is one model a route can choose.
+type Target struct {
+	Name, Model string
+	Tier        pointsmanv1.Tier
+	// Head is the checkpoint's head that predicts this target.
+	Head string
+	Cost float64
+}
+
+// choice is what a request lets a route choose between: targets and candidates
+// stand side by side.
+type choice struct {
+	targets    []*Target
+	candidates []scorer.Candidate
+	// fallback is the route's, or the first allowed target if that is not allowed.
+	fallback *Target
+}
+
+// allow restricts the route to the named targets; none named means all.
+func (r *Route) allow(names []string) (choice, error) {
+	if len(names) == 0 {
+		return choice{targets: r.Targets, candidates: r.candidates, fallback: r.Fallback}, nil
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(r.Targets, func(t *Target) bool { return t.Name == name }) {
+			return choice{}, fmt.Errorf("%w: route %q has none named %q", ErrTargetUnknown, r.Name, clip(name))
+		}
+	}
+	var c choice
+	for i, t := range r.Targets {
+		if slices.Contains(names, t.Name) {
+			c.targets = append(c.targets, t)
+			c.candidates = append(c.candidates, r.candidates[i])
+		}
+	}
+	c.fallback = c.targets[0]
+	if slices.Contains(c.targets, r.Fallback) {
+		c.fallback = r.Fallback
+	}
+	return c, nil
+}
+
+// clip shortens a name that came from outside to what an error may repeat.
+func clip(name string) string {
+	const longest = 64 // enough to recognise a name by
+	if len(name) <= longest {
+		return name
+	}
+	return name[:longest] + "…"
+}

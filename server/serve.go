@@ -1,0 +1,61 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+
+	"github.com/pointsman-dev/pointsman/server/config"
+)
+
+// Serve runs the service of a configuration file until ctx ends: it builds
+// everything, binds both ports, serves and drains.
+func Serve(ctx context.Context, configPath string, stderr io.Writer) error {
+	cfg, err := config.Load(configPath)
+	if err != nil {
+		return err
+	}
+	log := newLogger(cfg.Log, stderr)
+	s, err := New(cfg, log)
+	if err != nil {
+		return fmt.Errorf("starting: %w", err)
+	}
+	for _, w := range s.Warnings() {
+		log.WarnContext(ctx, "configuration", "warning", w)
+	}
+	grpcListener, adminListener, err := listen(ctx, cfg)
+	if err != nil {
+		return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+	}
+	return s.Serve(ctx, grpcListener, adminListener)
+}
+
+// listen binds the ports of a configuration, both or none.
+func listen(ctx context.Context, cfg *config.Config) (grpcListener, adminListener net.Listener, err error) {
+	var lc net.ListenConfig
+	if grpcListener, err = lc.Listen(ctx, "tcp", cfg.GRPC.Listen); err != nil {
+		return nil, nil, fmt.Errorf("grpc.listen: %w", err)
+	}
+	if adminListener, err = lc.Listen(ctx, "tcp", cfg.Admin.Listen); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("admin.listen: %w", err), grpcListener.Close())
+	}
+	return grpcListener, adminListener, nil
+}
+
+// newLogger makes the log that a configuration asks for.
+func newLogger(cfg config.Log, w io.Writer) *slog.Logger {
+	levels := map[config.LogLevel]slog.Level{
+		config.LogLevelDebug: slog.LevelDebug,
+		config.LogLevelInfo:  slog.LevelInfo,
+		config.LogLevelWarn:  slog.LevelWarn,
+		config.LogLevelError: slog.LevelError,
+	}
+	options := &slog.HandlerOptions{Level: levels[cfg.Level]}
+	if cfg.Format == config.LogFormatText {
+		return slog.New(slog.NewTextHandler(w, options))
+	}
+	return slog.New(slog.NewJSONHandler(w, options))
+}

@@ -1,0 +1,256 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
+	"github.com/pointsman-dev/pointsman/probe/vllmsim"
+	"github.com/pointsman-dev/pointsman/scorer"
+	"github.com/pointsman-dev/pointsman/server"
+	"github.com/pointsman-dev/pointsman/server/config"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The encoder that the tests' stand-in for vLLM plays, and its shape.
+const (
+	encoder    = "test/encoder"
+	layers     = 2
+	hiddenSize = 16
+)
+
+// setup is what a test wants of its world. The zero value is a healthy one.
+type setup struct {
+	sim vllmsim.Config // Dir, Model and shape are filled in
+	// grpcYAML, probeYAML and routeYAML are further lines of those parts.
+	grpcYAML, probeYAML, routeYAML string
+	// vllm replaces the stand-in.
+	vllm http.Handler
+	// checkpoint replaces the made-up one.
+	checkpoint string
+	encoder    string
+	heads      [2]string // strong, weak
+}
+
+// world is a running service with a stand-in for vLLM, as a caller sees it.
+type world struct {
+	sim    *vllmsim.Server
+	dir    string // the shared folder
+	root   string // the folder around it, which nobody may touch
+	conn   *grpc.ClientConn
+	client pointsmanv1.DecisionServiceClient
+	admin  string // URL of the admin port
+	log    *safeBuffer
+	stop   func() // drains the service, once
+}
+
+// start runs a service until the test ends.
+func start(t *testing.T, s setup) *world {
+	t.Helper()
+	w := &world{root: t.TempDir(), log: &safeBuffer{}}
+	w.dir = filepath.Join(w.root, "hidden-states")
+	if err := os.Mkdir(w.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if s.encoder == "" {
+		s.encoder = encoder
+	}
+	if s.heads[0] == "" {
+		s.heads = [2]string{"strong", "weak"}
+	}
+	handler := s.vllm
+	if handler == nil {
+		s.sim.Dir, s.sim.Model, s.sim.Layers, s.sim.HiddenSize = w.dir, encoder, layers, hiddenSize
+		sim, err := vllmsim.New(s.sim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.sim, handler = sim, sim.Handler()
+		t.Cleanup(func() {
+			if err := sim.Close(); err != nil {
+				t.Errorf("the stand-in for vLLM failed: %v", err)
+			}
+		})
+	}
+	web := httptest.NewServer(handler)
+	t.Cleanup(func() { web.CloseClientConnections(); web.Close() })
+	if s.checkpoint == "" {
+		s.checkpoint = filepath.Join(w.root, "router")
+		saveCheckpoint(t, s.checkpoint)
+	}
+	checkpoint, err := filepath.Abs(s.checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf(`
+grpc:
+    listen: "127.0.0.1:0"
+%s
+admin: { listen: "127.0.0.1:0" }
+shutdown: { drain_delay: 0s, timeout: 20s }
+routes:
+  main:
+    probe: p
+    checkpoint: %q
+    targets:
+      - { name: strong, tier: strong, model: provider/strong, head: %q, cost: 1.0 }
+      - { name: weak, tier: weak, model: provider/weak, head: %q, cost: 0.25 }
+%s
+probes:
+  p:
+    encoder: %q
+    endpoints: [ { base_url: %q, hidden_states_dir: %q } ]
+%s
+`, indent(s.grpcYAML), checkpoint, s.heads[0], s.heads[1], indent(s.routeYAML), s.encoder, web.URL+"/v1", w.dir, indent(s.probeYAML))
+	cfg, err := config.Parse(filepath.Join(w.root, "pointsman.yaml"), []byte(text), config.LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.run(t, cfg)
+	return w
+}
+
+// run serves a configuration and connects to it.
+func (w *world) run(t *testing.T, cfg *config.Config) {
+	t.Helper()
+	s, err := server.New(cfg, slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lc net.ListenConfig
+	var listeners [2]net.Listener
+	for i, addr := range []string{cfg.GRPC.Listen, cfg.Admin.Listen} {
+		if listeners[i], err = lc.Listen(t.Context(), "tcp", addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, listeners[0], listeners[1]) }()
+	w.admin = "http://" + listeners[1].Addr().String()
+	w.conn, err = grpc.NewClient(listeners[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.client = pointsmanv1.NewDecisionServiceClient(w.conn)
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the service ended with: %v", err)
+		}
+		if err := w.conn.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(w.stop)
+}
+
+// decide asks about a task and expects an answer.
+func (w *world) decide(t *testing.T, req *pointsmanv1.DecideRequest) *pointsmanv1.DecideResponse {
+	t.Helper()
+	resp, err := w.client.Decide(t.Context(), req)
+	if err != nil {
+		t.Fatalf("Decide: %v", err)
+	}
+	return resp
+}
+
+// files lists what is in the shared folder.
+func (w *world) files(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir(w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// eventually waits until a condition holds, and fails if it does not.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	const patience, step = 20 * time.Second, 2 * time.Millisecond
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(step) {
+		if holds() {
+			return
+		}
+	}
+	t.Fatalf("still not so after %v: %s", patience, what)
+}
+
+func task(text string) *pointsmanv1.DecideRequest {
+	return &pointsmanv1.DecideRequest{Input: &pointsmanv1.DecideRequest_Task{Task: text}}
+}
+
+func indent(yaml string) string {
+	return "    " + strings.ReplaceAll(strings.TrimSpace(yaml), "\n", "\n    ")
+}
+
+// saveCheckpoint writes a checkpoint for the tests' encoder: three members that
+// read one feature each, so that tasks differ and the members disagree.
+func saveCheckpoint(t *testing.T, dir string) {
+	t.Helper()
+	const raw, members = layers * hiddenSize, 3
+	ones := make([]float32, raw)
+	components := make([]float32, members*raw)
+	for i := range ones {
+		ones[i] = 1
+	}
+	var nets []scorer.Member
+	for m := range members {
+		components[m*raw+m] = 1
+		read := make([]float32, 2*members)
+		read[m], read[members+m] = 4, -4
+		nets = append(nets, scorer.Member{
+			{Weight: read, Bias: make([]float32, 2)},
+			{Weight: []float32{0.5, -0.5, 2, -2}, Bias: []float32{1, 0}},
+		})
+	}
+	err := scorer.Save(dir, scorer.Manifest{
+		Encoder: encoder, Layers: layers, HiddenSize: hiddenSize, PCADim: members,
+		TrunkHidden: []int{2}, EnsembleSize: members, OutputNames: []string{"strong", "weak"},
+	}, scorer.Tensors{
+		ScalerMean: make([]float32, raw), ScalerScale: ones, PCAMean: make([]float32, raw),
+		PCAComponents: components, Members: nets,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// safeBuffer is a bytes.Buffer for several goroutines.
+type safeBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

@@ -4,88 +4,11 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 )
-
-// apiError is an error as vLLM answers it; an empty param is null.
-type apiError struct {
-	status  int
-	param   string
-	message string
-}
-
-// errorType is the "type" of vLLM's error bodies.
-func errorType(status int) string {
-	switch status {
-	case http.StatusBadRequest:
-		return "BadRequestError"
-	case http.StatusNotFound:
-		return "NotFoundError"
-	case http.StatusUnprocessableEntity:
-		return "UnprocessableEntityError"
-	case http.StatusInternalServerError:
-		return "InternalServerError"
-	case http.StatusNotImplemented:
-		return "NotImplementedError"
-	default:
-		return http.StatusText(status)
-	}
-}
-
-// writeError answers {"error":{"message","type","param","code"}}.
-func writeError(w http.ResponseWriter, e apiError) {
-	var param any
-	if e.param != "" {
-		param = e.param
-	}
-	writeJSON(w, e.status, map[string]any{"error": map[string]any{
-		"message": e.message, "type": errorType(e.status), "param": param, "code": e.status,
-	}})
-}
-
-// writeJSON answers with value, whole and with its length.
-func writeJSON(w http.ResponseWriter, status int, value any) {
-	writeBytes(w, status, "application/json", encode(value))
-}
-
-// encode turns one of this package's own answers into JSON.
-func encode(value any) []byte {
-	body, err := json.Marshal(value)
-	if err != nil {
-		panic(fmt.Sprintf("vllmsim: an answer cannot be encoded: %v", err)) // made of maps, strings and numbers only
-	}
-	return body
-}
-
-func writeBytes(w http.ResponseWriter, status int, contentType string, body []byte) {
-	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may be gone: nothing to be done about it
-}
-
-// page is what a proxy answers.
-const page = "<!DOCTYPE html><html><head><title>%[1]s</title></head><body><h1>%[1]s</h1></body></html>\n"
-
-// writeBody answers a bare status.
-func writeBody(w http.ResponseWriter, status int, body Body) {
-	text := http.StatusText(status)
-	switch {
-	case body == BodyEmpty || status == http.StatusNoContent || status == http.StatusNotModified:
-		w.WriteHeader(status)
-	case body == BodyString:
-		writeJSON(w, status, map[string]any{"error": text})
-	case body == BodyHTML:
-		writeBytes(w, status, "text/html", fmt.Appendf(nil, page, text))
-	default:
-		writeError(w, apiError{status, "", text})
-	}
-}
 
 // answer sends a completion, or what the fault makes of it, and flushes it, so
 // that what follows in regime C follows the answer.
@@ -172,47 +95,6 @@ func (e *exchange) compressed(completion map[string]any) {
 	if err != nil {
 		return // the client has seen enough
 	}
-	_, _ = strings.NewReader(string(encode(completion)[1:])).WriteTo(out)
+	_, _ = out.Write(encode(completion)[1:]) // what follows the brace
 	_ = out.Close()
-}
-
-// health answers 200 with nothing, or 503 once the server is closed.
-func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
-	if s.done.Err() != nil {
-		w.WriteHeader(http.StatusServiceUnavailable)
-	}
-}
-
-// models lists the one model.
-func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []any{map[string]any{
-		"id": s.cfg.Model, "object": "model", "created": time.Now().Unix(), "owned_by": "vllm",
-		"root": s.cfg.Model, "parent": nil, "max_model_len": s.cfg.MaxModelLen,
-	}}})
-}
-
-// tokenize answers with the tokens of a prompt as it is, or of messages in the
-// chat template.
-func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
-	var req struct {
-		Model    string           `json:"model"`
-		Prompt   string           `json:"prompt"`
-		Messages []requestMessage `json:"messages"`
-		Template templateArgs     `json:"chat_template_kwargs"`
-	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequestBody)).Decode(&req); err != nil {
-		writeError(w, apiError{http.StatusBadRequest, "", "1 validation error: the body is not a tokenize request"})
-		return
-	}
-	if refusal := s.checkModel(req.Model); refusal != nil {
-		writeError(w, *refusal)
-		return
-	}
-	tokens := appendPieces([]int64{}, req.Prompt)
-	if len(req.Messages) > 0 {
-		tokens = render(texts(req.Messages), req.Template.thinking())
-	}
-	writeJSON(w, http.StatusOK, map[string]any{
-		"count": len(tokens), "max_model_len": s.cfg.MaxModelLen, "tokens": tokens, "token_strs": nil,
-	})
 }

@@ -106,10 +106,7 @@ func (a artifact) write(w io.Writer) error {
 		if a.alter != nil {
 			a.alter(t, row)
 		}
-		scratch = scratch[:0]
-		for _, v := range row {
-			scratch = appendValue(scratch, v, a.dtype)
-		}
+		scratch = appendRow(scratch[:0], row, a.dtype)
 		if _, err := out.Write(scratch); err != nil {
 			return fmt.Errorf("write hidden states: %w", err)
 		}

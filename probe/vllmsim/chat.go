@@ -3,7 +3,6 @@ package vllmsim
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"io"
 	"net/http"
 	"regexp"
@@ -21,7 +20,7 @@ var plainID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}$`)
 // chat serves one chat completion, wrong in the way pick says.
 func (s *Server) chat(w http.ResponseWriter, r *http.Request, pick func(task string) Fault) {
 	if !s.enter() {
-		writeError(w, apiError{http.StatusServiceUnavailable, "", "the engine is dead"})
+		writeError(w, failure(http.StatusServiceUnavailable, "", "the engine is dead"))
 		return
 	}
 	defer s.running.Done()
@@ -34,14 +33,14 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request, pick func(task str
 		if r.Context().Err() != nil {
 			s.record.aborted()
 		}
-		e.refuse(apiError{http.StatusBadRequest, "", "the body could not be read"})
+		e.refuse(invalid("the body could not be read"))
 		return
 	}
 	req, refusal := s.parseChat(body)
 	task := req.task()
 	s.record.asked(r.Header, body, task)
 	if refusal != nil {
-		e.refuse(*refusal)
+		e.refuse(refusal)
 		return
 	}
 	e.fault = pick(task)
@@ -82,101 +81,9 @@ func (e *exchange) leave() {
 }
 
 // refuse answers with an error.
-func (e *exchange) refuse(err apiError) {
+func (e *exchange) refuse(err *apiError) {
 	e.leave()
 	writeError(e.w, err)
-}
-
-// run schedules the request and takes lock, file and answer in the order of
-// the regime.
-func (e *exchange) run(req chatRequest) {
-	s := e.server
-	requestID, refusal := e.requestID(req)
-	if refusal != nil {
-		e.refuse(*refusal)
-		return
-	}
-	if !e.schedule() {
-		return // aborted while queued: there is no lock and no file
-	}
-	engineID := requestID
-	if !s.cfg.NoRandomSuffix {
-		engineID += "-" + randomHex(4)
-	}
-	j, err := s.newJob(engineID, req.tokens, e.fault)
-	if err == nil && s.cfg.Regime == RegimeC {
-		err = j.place()
-	}
-	if err != nil {
-		e.refuse(engineError)
-		s.failed(err)
-		return
-	}
-	if !e.wait(s.cfg.Latency) {
-		if s.cfg.Regime == RegimeC {
-			s.write(j) // aborted while running: a file that nobody was told of
-		}
-		return
-	}
-
-	switch s.cfg.Regime {
-	case RegimeA:
-		if err = j.place(); err == nil && e.fault.kind != fileLate {
-			err = j.begin()
-		}
-		defer s.write(j)
-	case RegimeB:
-		if err = j.place(); err == nil {
-			s.write(j)
-		}
-	case RegimeC:
-		defer s.write(j) // deferred: also when the answer breaks off
-	}
-	if err != nil {
-		e.refuse(engineError)
-		s.failed(err)
-		return
-	}
-	e.answer(s.completion(requestID, req, j.reported))
-}
-
-// write does what is left of a job in a goroutine the server waits for. The
-// caller must be counted in running.
-func (s *Server) write(j *job) {
-	s.running.Go(func() {
-		if err := errors.Join(s.finish(j), j.release()); err != nil {
-			s.failed(err)
-		}
-	})
-}
-
-// finish writes the file when it is due and waits until the lock may go.
-func (s *Server) finish(j *job) error {
-	late := j.fault.kind == fileLate
-	if s.cfg.Regime != RegimeA {
-		s.pause(s.cfg.WriteDelay, nil)
-	}
-	if late {
-		s.pause(j.fault.delay, nil)
-	}
-	if late || s.cfg.Regime != RegimeA { // in A it stood before the answer
-		if err := j.begin(); err != nil {
-			return err
-		}
-	}
-	switch {
-	case j.fault.kind == truncated && j.fault.delay > 0:
-		s.pause(j.fault.delay, nil)
-		return j.complete()
-	case j.fault.kind == lockKept && j.fault.delay > 0:
-		s.pause(j.fault.delay, j.released)
-	case j.fault.kind == lockKept:
-		select {
-		case <-j.released:
-		case <-s.done.Done():
-		}
-	}
-	return nil
 }
 
 // schedule waits for a slot. It reports false when the client left or the
@@ -220,7 +127,7 @@ func (e *exchange) cutShort() {
 	if e.r.Context().Err() != nil {
 		e.server.record.aborted()
 	}
-	e.refuse(apiError{http.StatusServiceUnavailable, "", "the engine is shutting down"})
+	e.refuse(failure(http.StatusServiceUnavailable, "", "the engine is shutting down"))
 }
 
 // requestID returns the external id: chatcmpl- and the client's own id, or 16
@@ -234,7 +141,7 @@ func (e *exchange) requestID(req chatRequest) (string, *apiError) {
 		id = randomHex(8)
 	}
 	if !plainID.MatchString(id) {
-		return "", &apiError{http.StatusBadRequest, "request_id", "vllmsim accepts letters, digits, '_', '-' and '.' in a request id"}
+		return "", failure(http.StatusBadRequest, "request_id", "vllmsim accepts letters, digits, '_', '-' and '.' in a request id")
 	}
 	return "chatcmpl-" + id, nil
 }
@@ -266,6 +173,3 @@ func (s *Server) completion(id string, req chatRequest, path string) map[string]
 	}
 	return answer
 }
-
-// message of the engine's own failure, such as a folder it cannot write to.
-var engineError = apiError{http.StatusInternalServerError, "", "EngineCore encountered an issue"}

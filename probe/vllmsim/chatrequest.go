@@ -82,7 +82,7 @@ const defaultMaxTokens = 1
 func (s *Server) parseChat(body []byte) (chatRequest, *apiError) {
 	var req chatRequest
 	if err := json.Unmarshal(body, &req); err != nil {
-		return req, &apiError{http.StatusBadRequest, "", "1 validation error: the body is not a chat completion request"}
+		return req, invalid("the body is not a chat completion request")
 	}
 	if refusal := s.checkModel(req.Model); refusal != nil {
 		return req, refusal
@@ -93,27 +93,27 @@ func (s *Server) parseChat(body []byte) (chatRequest, *apiError) {
 	}
 	switch {
 	case len(req.Messages) == 0:
-		return req, &apiError{http.StatusBadRequest, "messages", "1 validation error: messages is empty"}
+		return req, invalid("messages is empty")
 	case req.CacheSalt != nil && *req.CacheSalt == "":
-		return req, &apiError{http.StatusBadRequest, "cache_salt", "Parameter 'cache_salt' must be a non-empty string if provided."}
+		return req, failure(http.StatusBadRequest, "cache_salt", "Parameter 'cache_salt' must be a non-empty string if provided.")
 	case req.Stream:
-		return req, &apiError{http.StatusNotImplemented, "stream", "vllmsim does not stream"}
+		return req, failure(http.StatusNotImplemented, "stream", "vllmsim does not stream")
 	case req.N != nil && *req.N != 1:
-		return req, &apiError{http.StatusNotImplemented, "n", "vllmsim makes one choice"}
+		return req, failure(http.StatusNotImplemented, "n", "vllmsim makes one choice")
 	case maxTokens < 1:
-		return req, &apiError{http.StatusBadRequest, "max_tokens", fmt.Sprintf("max_tokens must be at least 1, got %d.", maxTokens)}
+		return req, failure(http.StatusBadRequest, "max_tokens", "max_tokens must be at least 1, got %d.", maxTokens)
 	case maxTokens > s.cfg.MaxModelLen:
-		return req, &apiError{http.StatusBadRequest, "max_tokens",
-			fmt.Sprintf("max_tokens=%d cannot be greater than max_model_len=%d.", maxTokens, s.cfg.MaxModelLen)}
+		return req, failure(http.StatusBadRequest, "max_tokens",
+			"max_tokens=%d cannot be greater than max_model_len=%d.", maxTokens, s.cfg.MaxModelLen)
 	}
 	req.tokens = render(texts(req.Messages), req.Template.thinking())
 	limit := s.cfg.MaxModelLen - maxTokens
 	if len(req.tokens) > limit {
 		// vLLM cuts the prompt at one token more than allowed before it counts.
-		return req, &apiError{http.StatusBadRequest, "input_tokens", fmt.Sprintf(
+		return req, failure(http.StatusBadRequest, "input_tokens",
 			"You passed %d input tokens and requested %d output tokens. However, the model's context length is only %d tokens, "+
 				"resulting in a maximum input length of %d tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=%d)",
-			limit+1, maxTokens, s.cfg.MaxModelLen, limit, limit+1)}
+			limit+1, maxTokens, s.cfg.MaxModelLen, limit, limit+1)
 	}
 	return req, nil
 }
@@ -123,7 +123,7 @@ func (s *Server) checkModel(name string) *apiError {
 	if name == "" || name == s.cfg.Model {
 		return nil
 	}
-	return &apiError{http.StatusNotFound, "model", fmt.Sprintf("The model `%s` does not exist.", name)}
+	return failure(http.StatusNotFound, "model", "The model `%s` does not exist.", name)
 }
 
 func texts(messages []requestMessage) []message {

@@ -8,40 +8,6 @@ import (
 	"time"
 )
 
-// Regime says in which order lock, answer and file appear. The zero value
-// means [RegimeC].
-type Regime int
-
-const (
-	// RegimeA is vLLM 0.17 to 0.21: no lock, and the file is whole before the
-	// answer is sent.
-	RegimeA Regime = iota + 1
-	// RegimeB is vLLM 0.22: the lock is taken before the answer is sent, and a
-	// pool of writers writes the file around the answer.
-	RegimeB
-	// RegimeC is vLLM since #43805: the lock is taken when the request is first
-	// scheduled, the answer is sent, then the file is written and the lock
-	// released.
-	RegimeC
-)
-
-// String returns the letter of the regime.
-func (r Regime) String() string {
-	switch r {
-	case RegimeA:
-		return "A"
-	case RegimeB:
-		return "B"
-	case RegimeC:
-		return "C"
-	default:
-		return fmt.Sprintf("Regime(%d)", int(r))
-	}
-}
-
-// locks reports whether this regime has lock files.
-func (r Regime) locks() bool { return r != RegimeA }
-
 // DType is the safetensors name of the number format of the hidden states.
 // The empty value means [BF16].
 type DType string

@@ -167,7 +167,7 @@ func EndlessBody() Fault { return Fault{kind: endlessBody} }
 func CompressedBody() Fault { return Fault{kind: compressedBody} }
 
 // PathOutside writes the artifact and its lock to the folder outside and
-// reports its absolute path.
+// reports its path there. Here and below outside is an absolute path.
 func PathOutside(outside string) Fault { return Fault{kind: pathOutside, location: outside} }
 
 // PathDotDot writes the artifact and its lock to the folder outside and

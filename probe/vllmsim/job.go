@@ -14,6 +14,7 @@ import (
 // job is one request's way to its artifact. Its methods are called one after
 // the other: place, then for the file begin and complete, then release.
 type job struct {
+	folder   string // the server's, which is there whatever the fault
 	path     string // where the artifact is written
 	reported string // what the answer calls it
 	artifact artifact
@@ -42,6 +43,7 @@ func (s *Server) newJob(engineID string, tokens []int64, fault Fault) (*job, err
 		name = engineID + ".bin"
 	}
 	return &job{
+		folder:   s.cfg.Dir,
 		path:     filepath.Join(dir, name),
 		reported: strings.TrimSuffix(reported, "/") + "/" + name,
 		artifact: fault.spoil(newArtifact(tokens, s.cfg.Layers, s.cfg.HiddenSize, s.cfg.DType)),
@@ -53,8 +55,10 @@ func (s *Server) newJob(engineID string, tokens []int64, fault Fault) (*job, err
 
 // place makes the folder and takes the lock.
 func (j *job) place() error {
-	if err := os.MkdirAll(filepath.Dir(j.path), 0o777); err != nil {
-		return fmt.Errorf("make artifact folder: %w", err)
+	for _, dir := range []string{j.folder, filepath.Dir(j.path)} {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return fmt.Errorf("make artifact folder: %w", err)
+		}
 	}
 	lock := j.path + ".lock"
 	switch j.fault.kind {

@@ -93,17 +93,24 @@ func splitMix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// appendValue appends v as stored in dtype, little-endian, rounded to nearest
-// with ties to even.
-func appendValue(buf []byte, v float32, dtype DType) []byte {
+// appendRow appends values as stored in dtype, little-endian, rounded to
+// nearest with ties to even.
+func appendRow(buf []byte, row []float32, dtype DType) []byte {
 	switch dtype {
 	case BF16:
-		return binary.LittleEndian.AppendUint16(buf, toBF16(v))
+		for _, v := range row {
+			buf = binary.LittleEndian.AppendUint16(buf, toBF16(v))
+		}
 	case F16:
-		return binary.LittleEndian.AppendUint16(buf, toF16(v))
+		for _, v := range row {
+			buf = binary.LittleEndian.AppendUint16(buf, toF16(v))
+		}
 	default:
-		return binary.LittleEndian.AppendUint32(buf, math.Float32bits(v))
+		for _, v := range row {
+			buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(v))
+		}
 	}
+	return buf
 }
 
 // round is v after a journey through dtype.

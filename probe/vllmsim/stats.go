@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -11,8 +12,8 @@ import (
 // (a demo) must not grow with what it is asked.
 const (
 	maxSeenRequests = 256
-	maxSeenBody     = 64 << 10 // bytes kept of each request's body
-	maxSeenTasks    = 4096     // distinct ones
+	maxSeenText     = 64 << 10 // bytes kept of a body or a task
+	maxSeenTasks    = 1024     // distinct ones
 )
 
 // Stats counts the chat requests that came past the check of the API key.
@@ -23,8 +24,8 @@ type Stats struct {
 	// InFlight is how many have arrived and not been answered, and MaxInFlight
 	// the most there were at a time.
 	InFlight, MaxInFlight int
-	// PerTask counts them by the text of their last user message; beyond 4096
-	// different texts new ones are left out.
+	// PerTask counts them by the first 64 KiB of the text of their last user
+	// message; beyond 1024 different texts new ones are left out.
 	PerTask map[string]int
 }
 
@@ -33,8 +34,8 @@ type SeenRequest struct {
 	Header http.Header
 	// Body is its first 64 KiB.
 	Body []byte
-	// Task is the text of the last user message; empty for a body that could
-	// not be read.
+	// Task is the first 64 KiB of the text of the last user message; empty for a
+	// body that could not be read.
 	Task string
 }
 
@@ -68,6 +69,7 @@ func (r *record) aborted() {
 func (r *record) asked(header http.Header, body []byte, task string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	task = strings.Clone(task[:min(len(task), maxSeenText)])
 	if r.stats.PerTask == nil {
 		r.stats.PerTask = make(map[string]int)
 	}
@@ -79,7 +81,7 @@ func (r *record) asked(header http.Header, body []byte, task string) {
 	}
 	r.seen = append(r.seen, SeenRequest{
 		Header: header.Clone(),
-		Body:   slices.Clone(body[:min(len(body), maxSeenBody)]),
+		Body:   slices.Clone(body[:min(len(body), maxSeenText)]),
 		Task:   task,
 	})
 }

@@ -80,13 +80,15 @@ func addF16(sums []float32, src []byte) uint32 {
 	return seen &^ (1 << 15)
 }
 
-// float16 widens an IEEE 754 half float: 1 sign bit, 5 exponent bits with bias 15, 10 fraction bits. Moved into a
-// float32's place, exponent and fraction read as the value times 2^(15-127), subnormal or not; the product with 2^112
-// is exact. The largest exponent means infinity or NaN and becomes float32's largest.
+// float16 widens an IEEE 754 half float: 1 sign bit, 5 exponent bits with bias 15, 10 fraction bits.
 func float16(b uint32) float32 {
-	magnitude := (b & 0x7fff) << 13
-	if magnitude >= 0x1f<<23 {
-		return math.Float32frombits((b&0x8000)<<16 | magnitude | exponentF32)
+	sign, rest := (b&0x8000)<<16, b&0x7fff
+	switch rest & 0x7c00 {
+	case 0x7c00: // infinity or NaN: float32's largest exponent
+		return math.Float32frombits(sign | rest<<13 | exponentF32)
+	case 0: // 0 or subnormal: the fraction in units of 2^-24, made from an integer since subnormal floats are slow
+		return math.Float32frombits(sign | math.Float32bits(float32(rest)*0x1p-24))
+	default: // the bias grows from 15 to 127
+		return math.Float32frombits(sign | (rest<<13 + (127-15)<<23))
 	}
-	return math.Float32frombits((b&0x8000)<<16|magnitude) * 0x1p112
 }

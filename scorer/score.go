@@ -1,0 +1,131 @@
+package scorer
+
+import (
+	"fmt"
+	"math"
+)
+
+// scratch holds the intermediate vectors of one Score.
+type scratch struct {
+	centred   []float32    // [raw]
+	projected []float32    // [PCADim]
+	layers    [2][]float32 // outputs of two neighbouring layers, each of the widest
+}
+
+func newScratch(m Manifest) *scratch {
+	widest := len(m.OutputNames)
+	for _, w := range m.TrunkHidden {
+		widest = max(widest, w)
+	}
+	return &scratch{
+		centred:   make([]float32, m.FeatureDim()),
+		projected: make([]float32, m.PCADim),
+		layers:    [2][]float32{make([]float32, widest), make([]float32, widest)},
+	}
+}
+
+// Score returns, for every member of the ensemble and every head, the
+// probability that the head's model answers correctly. features is one token-mean
+// vector, layer-major: features[layer*HiddenSize+h]. It is only read.
+//
+// The steps are those of checkpoint format 1, in float32 with sums in float64:
+// standardise, project on the principal components, and for each member dense
+// layers with ReLU, then a sigmoid for each head. The errors are [ErrShape] and
+// [ErrNonFinite].
+func (c *Checkpoint) Score(features []float32) (Probabilities, error) {
+	if len(features) != c.manifest.FeatureDim() {
+		return Probabilities{}, fmt.Errorf("%w: %d features, the checkpoint takes %d (%d layers x %d)",
+			ErrShape, len(features), c.manifest.FeatureDim(), c.manifest.Layers, c.manifest.HiddenSize)
+	}
+	s := c.scratch.Get().(*scratch)
+	defer c.scratch.Put(s)
+
+	if err := c.tensors.standardise(s.centred, features); err != nil {
+		return Probabilities{}, err
+	}
+	if err := c.tensors.project(s.projected, s.centred); err != nil {
+		return Probabilities{}, err
+	}
+	p := Probabilities{Members: c.manifest.EnsembleSize, Heads: len(c.manifest.OutputNames)}
+	p.Values = make([]float32, p.Members*p.Heads)
+	for i, member := range c.tensors.Members {
+		logits, err := member.forward(s.projected, &s.layers)
+		if err != nil {
+			return Probabilities{}, fmt.Errorf("member %d: %w", i, err)
+		}
+		row := p.Values[i*p.Heads:][:p.Heads]
+		for head, logit := range logits {
+			row[head] = sigmoid(logit)
+		}
+	}
+	return p, nil
+}
+
+// standardise computes (x - scaler_mean)/scaler_scale - pca_mean, elementwise in
+// float32 as the format has it: dst and x are [raw].
+func (t *Tensors) standardise(dst, x []float32) error {
+	mean, scale, centre := t.ScalerMean[:len(x)], t.ScalerScale[:len(x)], t.PCAMean[:len(x)]
+	dst = dst[:len(x)]
+	for i, v := range x {
+		dst[i] = (v-mean[i])/scale[i] - centre[i]
+		// The parameters are finite, so a fault in any step shows in the last.
+		if !finite(dst[i]) {
+			if !finite(v) {
+				return fmt.Errorf("%w: feature %d", ErrNonFinite, i)
+			}
+			return fmt.Errorf("%w: feature %d once standardised", ErrNonFinite, i)
+		}
+	}
+	return nil
+}
+
+// project computes the principal components of a centred vector: dst is [PCADim].
+func (t *Tensors) project(dst, centred []float32) error {
+	matVec(dst, t.PCAComponents, centred)
+	if i := firstNonFinite(dst); i >= 0 {
+		return fmt.Errorf("%w: principal component %d", ErrNonFinite, i)
+	}
+	return nil
+}
+
+// forward runs one member on x, [PCADim], and returns its logits, [heads], which
+// stand in one of the buffers.
+func (m Member) forward(x []float32, buffers *[2][]float32) ([]float32, error) {
+	for i, layer := range m {
+		y := buffers[i%2][:len(layer.Bias)]
+		layer.forward(y, x, i < len(m)-1)
+		if j := firstNonFinite(y); j >= 0 {
+			return nil, fmt.Errorf("%w: %s, output %d", ErrNonFinite, layerName(i, len(m)), j)
+		}
+		x = y
+	}
+	return x, nil
+}
+
+// forward computes dst = W x + b, [out] from [in], with max(., 0) if relu.
+func (d Dense) forward(dst, x []float32, relu bool) {
+	matVec(dst, d.Weight, x)
+	for i, b := range d.Bias {
+		dst[i] += b
+		if relu {
+			// The built-in keeps a NaN, which a comparison would turn into 0.
+			dst[i] = max(dst[i], 0)
+		}
+	}
+}
+
+// sigmoid maps a finite logit to [0,1]. In float64 the exponential of a large
+// float32 is an infinity and the quotient then exactly 0: no case needs care.
+func sigmoid(logit float32) float32 {
+	return float32(1 / (1 + math.Exp(-float64(logit))))
+}
+
+// firstNonFinite returns the position of the first NaN or infinity, or -1.
+func firstNonFinite(values []float32) int {
+	for i, v := range values {
+		if !finite(v) {
+			return i
+		}
+	}
+	return -1
+}

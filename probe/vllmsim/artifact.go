@@ -13,6 +13,10 @@ import (
 // (github.com/huggingface/safetensors, "Format"). It is a stream: memory does
 // not grow with the artifact.
 func WriteArtifact(w io.Writer, tokens []int64, layers, hiddenSize int, dtype DType) error {
+	dtype = dtype.orDefault()
+	if layers < 1 || hiddenSize < 1 || dtype.size() == 0 {
+		return fmt.Errorf("vllmsim: cannot write %d layers of %d values as %q: sizes must be at least 1, dtype BF16, F16 or F32", layers, hiddenSize, dtype)
+	}
 	return newArtifact(tokens, layers, hiddenSize, dtype).write(w)
 }
 

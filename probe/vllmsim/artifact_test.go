@@ -146,6 +146,23 @@ func TestFeaturesTellTopicsApart(t *testing.T) {
 	}
 }
 
+func TestWriteArtifactRefusesWhatCannotBe(t *testing.T) {
+	for _, c := range []struct {
+		layers, hidden int
+		dtype          vllmsim.DType
+	}{{0, 1, vllmsim.BF16}, {1, -1, vllmsim.BF16}, {1, 1, "F64"}} {
+		if err := vllmsim.WriteArtifact(io.Discard, nil, c.layers, c.hidden, c.dtype); err == nil {
+			t.Errorf("%+v: no error", c)
+		}
+	}
+	if !bytes.Equal(write(t, []int64{1}, 2, 3, ""), write(t, []int64{1}, 2, 3, vllmsim.BF16)) {
+		t.Error("the empty dtype is not BF16")
+	}
+	if !slices.Equal(vllmsim.Features(task, 1, 4, ""), vllmsim.Features(task, 1, 4, vllmsim.BF16)) {
+		t.Error("the empty dtype is not BF16 for features")
+	}
+}
+
 type failing struct{ after int }
 
 var errFull = errors.New("no space left")

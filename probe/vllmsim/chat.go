@@ -44,7 +44,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request, pick func(task str
 		return
 	}
 	e.fault = pick(task)
-	switch e.fault.kind {
+	switch e.fault.kind { //nolint:exhaustive // the others come later
 	case status:
 		e.leave()
 		writeBody(w, e.fault.status, e.fault.body)
@@ -133,7 +133,7 @@ func (e *exchange) cutShort() {
 // requestID returns the external id: chatcmpl- and the client's own id, or 16
 // random hexadecimal characters.
 func (e *exchange) requestID(req chatRequest) (string, *apiError) {
-	id := e.r.Header.Get("X-Request-Id")
+	id := e.r.Header.Get("X-Request-ID")
 	if id == "" {
 		id = req.RequestID
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -65,9 +66,9 @@ func (c *content) UnmarshalJSON(data []byte) error {
 
 // task is the text of the last user message.
 func (r chatRequest) task() string {
-	for i := len(r.Messages) - 1; i >= 0; i-- {
-		if r.Messages[i].Role == "user" {
-			return string(r.Messages[i].Content)
+	for _, m := range slices.Backward(r.Messages) {
+		if m.Role == "user" {
+			return string(m.Content)
 		}
 	}
 	return ""

@@ -19,6 +19,14 @@ const (
 	F32  DType = "F32"
 )
 
+// orDefault is d, or BF16 where it is empty.
+func (d DType) orDefault() DType {
+	if d == "" {
+		return BF16
+	}
+	return d
+}
+
 // size is the width of one value in bytes; 0 for an unknown format.
 func (d DType) size() int {
 	switch d {
@@ -76,9 +84,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.MaxModelLen == 0 {
 		c.MaxModelLen = defaultMaxModelLen
 	}
-	if c.DType == "" {
-		c.DType = BF16
-	}
+	c.DType = c.DType.orDefault()
 	if c.Regime == 0 {
 		c.Regime = RegimeC
 	}

@@ -13,11 +13,28 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
+// modelList is the answer of GET /v1/models.
+type modelList struct {
+	Object string      `json:"object"`
+	Data   []modelCard `json:"data"`
+}
+
+// modelCard describes a served model.
+type modelCard struct {
+	ID          string  `json:"id"`
+	Object      string  `json:"object"`
+	Created     int64   `json:"created"` // Unix seconds
+	OwnedBy     string  `json:"owned_by"`
+	Root        string  `json:"root"`
+	Parent      *string `json:"parent"`
+	MaxModelLen int     `json:"max_model_len"`
+}
+
 // models lists the one model.
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []any{map[string]any{
-		"id": s.cfg.Model, "object": "model", "created": time.Now().Unix(), "owned_by": "vllm",
-		"root": s.cfg.Model, "parent": nil, "max_model_len": s.cfg.MaxModelLen,
+	writeJSON(w, http.StatusOK, modelList{Object: "list", Data: []modelCard{{
+		ID: s.cfg.Model, Object: "model", Created: time.Now().Unix(), OwnedBy: "vllm",
+		Root: s.cfg.Model, MaxModelLen: s.cfg.MaxModelLen,
 	}}})
 }
 

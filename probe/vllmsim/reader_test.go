@@ -196,7 +196,7 @@ func ask(task string) string {
 func request(t *testing.T, body string) *http.Request {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
-	r.Header.Set("X-Request-Id", "pm-test-1")
+	r.Header.Set("X-Request-ID", "pm-test-1")
 	return r
 }
 

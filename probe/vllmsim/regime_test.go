@@ -2,6 +2,7 @@ package vllmsim_test
 
 import (
 	"context"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 const (
 	latency    = 3 * time.Second
 	writeDelay = 5 * time.Second
+	instant    = time.Nanosecond // clocks are faked: it is enough
 )
 
 // seen is what a client finds at one moment.
@@ -65,12 +67,12 @@ func TestRegimesOrderLockAnswerAndFile(t *testing.T) {
 						t.Errorf("answered after %v, want %v", took, latency)
 					}
 				}()
-				time.Sleep(latency - 1)
+				time.Sleep(latency - instant)
 				synctest.Wait()
 				if got := look(t, cfg.Dir); got != test.running {
 					t.Errorf("while it runs: %v, want %v", got, test.running)
 				}
-				time.Sleep(1)
+				time.Sleep(instant)
 				synctest.Wait()
 				if got := look(t, cfg.Dir); got != test.answered {
 					t.Errorf("with the answer: %v, want %v", got, test.answered)
@@ -124,7 +126,7 @@ func TestArtifactNames(t *testing.T) {
 			cfg.NoRandomSuffix, cfg.ReportedDir = test.noSuffix, "/seen/by/vllm"
 			srv := start(t, cfg)
 			r := request(t, `{"request_id":"`+test.bodyID+`","messages":[{"role":"user","content":"x"}]}`)
-			r.Header.Set("X-Request-Id", test.header)
+			r.Header.Set("X-Request-ID", test.header)
 			answer := decode(t, serve(srv, r))
 			if !regexp.MustCompile(`^` + test.id + `$`).MatchString(answer.ID) {
 				t.Errorf("id %q", answer.ID)
@@ -147,7 +149,7 @@ func TestRequestIDsThatWouldChangeThePathAreRefused(t *testing.T) {
 		cfg := config(t)
 		srv := start(t, cfg)
 		r := request(t, ask("x"))
-		r.Header.Set("X-Request-Id", id)
+		r.Header.Set("X-Request-ID", id)
 		if w := serve(srv, r); w.Code != 400 {
 			t.Errorf("id %q: status %d", id, w.Code)
 		}
@@ -267,5 +269,44 @@ func TestCloseReportsAWriteThatFailed(t *testing.T) {
 	}
 	if srv.Close() == nil {
 		t.Error("no error")
+	}
+}
+
+// watched calls look before the first byte of an answer goes out.
+type watched struct {
+	*httptest.ResponseRecorder
+	look func()
+}
+
+func (w watched) WriteHeader(code int) {
+	w.look()
+	w.ResponseRecorder.WriteHeader(code)
+}
+
+func TestWithoutDelaysTheOrderIsTheSame(t *testing.T) {
+	for regime, want := range map[vllmsim.Regime]seen{
+		vllmsim.RegimeA: {true, lockAbsent},
+		vllmsim.RegimeB: {true, lockFree}, // its writers do not wait for the answer
+		vllmsim.RegimeC: {false, lockHeld},
+	} {
+		t.Run(regime.String(), func(t *testing.T) {
+			cfg := config(t)
+			cfg.Regime = regime
+			synctest.Test(t, func(t *testing.T) {
+				srv := start(t, cfg)
+				looked := false
+				srv.Handler().ServeHTTP(watched{httptest.NewRecorder(), func() {
+					synctest.Wait() // whatever can be written by now is
+					looked = true
+					if got := look(t, cfg.Dir); got != want {
+						t.Errorf("before the answer: %v, want %v", got, want)
+					}
+				}}, request(t, ask("x")))
+				synctest.Wait()
+				if got := look(t, cfg.Dir); !looked || !got.file || got.lock == lockHeld {
+					t.Errorf("in the end: %v, looked %t", got, looked)
+				}
+			})
+		})
 	}
 }

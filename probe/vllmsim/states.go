@@ -35,6 +35,7 @@ func HiddenStates(tokens []int64, layers, hiddenSize int) []float32 {
 // read back from an artifact of that format: layer-major, [layer*hiddenSize+h].
 // Sums are taken in float64.
 func Features(text string, layers, hiddenSize int, dtype DType) []float32 {
+	dtype = dtype.orDefault()
 	tokens := Tokens(text)
 	row := make([]float32, layers*hiddenSize)
 	sums := make([]float64, len(row))
@@ -105,7 +106,7 @@ func appendRow(buf []byte, row []float32, dtype DType) []byte {
 		for _, v := range row {
 			buf = binary.LittleEndian.AppendUint16(buf, toF16(v))
 		}
-	default:
+	case F32:
 		for _, v := range row {
 			buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(v))
 		}
@@ -120,9 +121,9 @@ func round(v float32, dtype DType) float32 {
 		return math.Float32frombits(uint32(toBF16(v)) << 16)
 	case F16:
 		return fromF16(toF16(v))
-	default:
-		return v
+	case F32:
 	}
+	return v
 }
 
 // toBF16 keeps the upper half of a float32.

@@ -17,6 +17,24 @@ const (
 	maxDepth  = 32      // of chat_template_kwargs and of merges; nothing else nests freely
 )
 
+// The tags that the YAML parser gives to values by their looks.
+const (
+	tagNull  = "!!null"
+	tagText  = "!!str"
+	tagInt   = "!!int"
+	tagFloat = "!!float"
+	tagBool  = "!!bool"
+	tagDate  = "!!timestamp"
+	tagMerge = "!!merge"
+)
+
+// What people call some kinds of value, in errors and in the reference.
+const (
+	aText   = "text"
+	aTruth  = "true or false"
+	aNumber = "a number"
+)
+
 // defaulter fills itself with its defaults. The decoder calls it for every
 // section that appears in the file, before reading it.
 type defaulter interface{ setDefaults() }
@@ -38,7 +56,7 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, f field) {
 		v.Set(reflect.New(v.Type().Elem()))
 		v = v.Elem()
 	}
-	if def, ok := v.Addr().Interface().(defaulter); ok {
+	if def, ok := reflect.TypeAssert[defaulter](v.Addr()); ok {
 		def.setDefaults()
 	}
 	switch v.Kind() {
@@ -57,7 +75,7 @@ func (d *decoder) decode(n *yaml.Node, v reflect.Value, f field) {
 func (d *decoder) count(n *yaml.Node) bool {
 	d.values++
 	if d.values == maxValues+1 {
-		d.file.fail(nodePosition(n), "", "the file stands for more than %d values once its aliases are followed", maxValues)
+		d.file.failf(nodePosition(n), "", "the file stands for more than %d values once its aliases are followed", maxValues)
 	}
 	return d.values <= maxValues
 }
@@ -85,7 +103,7 @@ func (d *decoder) decodeStruct(n *yaml.Node, v reflect.Value, f field) {
 		case meant[key]: // one mistake, not an unknown key and a missing one
 			d.file.markBroken(sub.path)
 		case sub.need && v.FieldByIndex(sub.index).IsZero():
-			d.file.fail(nodePosition(n), sub.path, "is missing: %s", clause(sub.doc))
+			d.file.failf(nodePosition(n), sub.path, "is missing: %s", clause(sub.doc))
 		}
 	}
 }
@@ -98,7 +116,7 @@ func (d *decoder) unknownKey(p pair, section string, known []string) string {
 	if near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	d.file.fail(nodePosition(p.at), joinPath(section, p.key), "unknown key; %s", hint)
+	d.file.failf(nodePosition(p.at), joinPath(section, p.key), "unknown key; %s", hint)
 	return near
 }
 
@@ -124,7 +142,7 @@ func (d *decoder) decodeSlice(n *yaml.Node, v reflect.Value, f field) {
 		return
 	}
 	if n.Kind != yaml.SequenceNode {
-		d.file.fail(nodePosition(n), f.path, "must be a list, not %s", describe(n))
+		d.file.failf(nodePosition(n), f.path, "must be a list, not %s", describe(n))
 		return
 	}
 	out := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
@@ -141,7 +159,7 @@ func (d *decoder) decodeAny(n *yaml.Node, path string, depth int) (any, bool) {
 	}
 	n = resolve(n)
 	if depth > maxDepth {
-		d.file.fail(nodePosition(n), path, "is nested more than %d deep", maxDepth)
+		d.file.failf(nodePosition(n), path, "is nested more than %d deep", maxDepth)
 		return nil, false
 	}
 	switch n.Kind {
@@ -181,11 +199,11 @@ func (d *decoder) appendPairs(out []pair, n *yaml.Node, path string, seen map[st
 		return out
 	}
 	if n.Kind != yaml.MappingNode {
-		d.file.fail(nodePosition(n), path, "must be a section with keys, not %s", describe(n))
+		d.file.failf(nodePosition(n), path, "must be a section with keys, not %s", describe(n))
 		return out
 	}
 	if depth > maxDepth {
-		d.file.fail(nodePosition(n), path, "merges more than %d deep", maxDepth)
+		d.file.failf(nodePosition(n), path, "merges more than %d deep", maxDepth)
 		return out
 	}
 	var merged []*yaml.Node
@@ -194,12 +212,12 @@ func (d *decoder) appendPairs(out []pair, n *yaml.Node, path string, seen map[st
 		switch line, repeated := seen[key.Value]; {
 		case !d.count(key):
 			return out
-		case key.Kind == yaml.ScalarNode && key.Tag == "!!merge":
+		case key.Kind == yaml.ScalarNode && key.Tag == tagMerge:
 			merged = append(merged, mergeSources(value)...)
-		case key.Kind != yaml.ScalarNode || key.Tag != "!!str":
-			d.file.fail(nodePosition(n.Content[i]), path, "has a key that is not text but %s: put it in quotes", describe(key))
+		case key.Kind != yaml.ScalarNode || key.Tag != tagText:
+			d.file.failf(nodePosition(n.Content[i]), path, "has a key that is not text but %s: put it in quotes", describe(key))
 		case repeated && depth == 0:
-			d.file.fail(nodePosition(n.Content[i]), joinPath(path, key.Value), "is given twice, first in line %d: remove one", line)
+			d.file.failf(nodePosition(n.Content[i]), joinPath(path, key.Value), "is given twice, first in line %d: remove one", line)
 		case !repeated:
 			seen[key.Value] = key.Line
 			out = append(out, pair{key.Value, n.Content[i], value})
@@ -232,7 +250,7 @@ func resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == tagNull }
 
 // describe names what a node is without showing what it holds.
 func describe(n *yaml.Node) string {
@@ -243,13 +261,13 @@ func describe(n *yaml.Node) string {
 		return "a list"
 	case isNull(n):
 		return "nothing"
-	case n.Tag == "!!str":
-		return "text"
-	case n.Tag == "!!int", n.Tag == "!!float":
-		return "a number"
-	case n.Tag == "!!bool":
-		return "true or false"
-	case n.Tag == "!!timestamp":
+	case n.Tag == tagText:
+		return aText
+	case n.Tag == tagInt, n.Tag == tagFloat:
+		return aNumber
+	case n.Tag == tagBool:
+		return aTruth
+	case n.Tag == tagDate:
 		return "a date"
 	default:
 		return "a value with a tag"

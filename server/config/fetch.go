@@ -30,7 +30,7 @@ func (c *Config) fetchSecrets(f *file, opts LoadOptions) {
 		if c.Cache.SecretEnv == "" {
 			key = "cache.secret_file"
 		}
-		f.check(key, nil, "the secret is too short: at least %d bytes, such as those of openssl rand -base64 32", minCacheSecretBytes)
+		f.checkf(key, nil, "the secret is too short: at least %d bytes, such as those of openssl rand -base64 32", minCacheSecretBytes)
 	}
 	if r := c.Cache.Redis; r != nil {
 		r.Password = fetchSecret(f, opts, "cache.redis", "password", r.PasswordEnv, r.PasswordFile)
@@ -43,7 +43,7 @@ func fetchSecret(f *file, opts LoadOptions, section, key, envName, fileName stri
 	envPath, filePath := section+"."+key+"_env", section+"."+key+"_file"
 	switch {
 	case envName != "" && fileName != "":
-		f.check(filePath, []string{envPath}, "is given beside %s_env: use one of them", key)
+		f.checkf(filePath, []string{envPath}, "is given beside %s_env: use one of them", key)
 		return Secret{}
 	case envName != "":
 		return secretFromEnv(f, opts, envPath, envName)
@@ -63,7 +63,7 @@ var (
 
 func secretFromEnv(f *file, opts LoadOptions, at, name string) Secret {
 	if !variableName.MatchString(name) {
-		f.check(at, nil, "must be the name of an environment variable, not the secret itself")
+		f.checkf(at, nil, "must be the name of an environment variable, not the secret itself")
 		return Secret{}
 	}
 	shown := "the environment variable it names"
@@ -73,9 +73,9 @@ func secretFromEnv(f *file, opts LoadOptions, at, name string) Secret {
 	value, found := opts.lookupEnv(name)
 	switch {
 	case !found:
-		f.check(at, nil, "%s is not set: set it or remove the key", shown)
+		f.checkf(at, nil, "%s is not set: set it or remove the key", shown)
 	case strings.TrimSpace(value) == "":
-		f.check(at, nil, "%s is set but empty: give it a value or remove the key", shown)
+		f.checkf(at, nil, "%s is set but empty: give it a value or remove the key", shown)
 	}
 	return NewSecret(value)
 }
@@ -83,12 +83,12 @@ func secretFromEnv(f *file, opts LoadOptions, at, name string) Secret {
 func secretFromFile(f *file, at, name string) Secret {
 	data, err := readSecretFile(name)
 	if err != nil {
-		f.check(at, nil, "cannot be read: %v", err)
+		f.checkf(at, nil, "cannot be read: %v", err)
 		return Secret{}
 	}
 	value := strings.TrimRight(string(data), " \t\r\n")
 	if strings.TrimSpace(value) == "" {
-		f.check(at, nil, "the file is empty: write the secret into it or remove the key")
+		f.checkf(at, nil, "the file is empty: write the secret into it or remove the key")
 	}
 	return NewSecret(value)
 }

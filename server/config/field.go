@@ -32,8 +32,7 @@ type limits struct {
 // fieldsOf lists the keys of a section at path, in the struct's order.
 func fieldsOf(section reflect.Type, path string) []field {
 	fields := make([]field, 0, section.NumField())
-	for i := range section.NumField() {
-		sf := section.Field(i)
+	for sf := range section.Fields() {
 		key, _, _ := strings.Cut(sf.Tag.Get("yaml"), ",")
 		if key == "-" {
 			continue

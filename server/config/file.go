@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -30,8 +31,8 @@ type position struct{ line, column int }
 
 func nodePosition(n *yaml.Node) position { return position{n.Line, n.Column} }
 
-// fail reports a problem with the value at path, at an explicit place.
-func (f *file) fail(pos position, path, format string, args ...any) {
+// failf reports a problem with the value at path, at an explicit place.
+func (f *file) failf(pos position, path, format string, args ...any) {
 	f.problems = append(f.problems, &Problem{
 		File: f.name, Line: pos.line, Column: pos.column,
 		Path: path, Message: fmt.Sprintf(format, args...),
@@ -46,16 +47,14 @@ func (f *file) markBroken(path string) {
 	f.broken[path] = true
 }
 
-// check reports a problem with the value at path, at the place where it stands,
+// checkf reports a problem with the value at path, at the place where it stands,
 // or where the nearest section around it does. Nothing is reported if path, or
 // one of the other paths that the check looked at, is already known to be wrong.
-func (f *file) check(path string, others []string, format string, args ...any) {
-	for _, p := range append([]string{path}, others...) {
-		if f.isBroken(p) {
-			return
-		}
+func (f *file) checkf(path string, others []string, format string, args ...any) {
+	if f.isBroken(path) || slices.ContainsFunc(others, f.isBroken) {
+		return
 	}
-	f.fail(f.position(path), path, format, args...)
+	f.failf(f.position(path), path, format, args...)
 }
 
 func (f *file) isBroken(path string) bool {
@@ -105,20 +104,20 @@ func parentPath(path string) string { return path[:max(strings.LastIndexAny(path
 func (f *file) readDocument(data []byte) *yaml.Node {
 	start := position{1, 1}
 	if len(data) > maxFileBytes {
-		f.fail(start, "", "the file is larger than %v, the limit for a configuration", ByteSize(maxFileBytes))
+		f.failf(start, "", "the file is larger than %v, the limit for a configuration", ByteSize(maxFileBytes))
 		return nil
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
 	err := dec.Decode(&doc)
 	if errors.Is(err, io.EOF) || (err == nil && isNull(doc.Content[0])) {
-		f.fail(start, "", "the file is empty: it needs at least the sections routes and probes")
+		f.failf(start, "", "the file is empty: it needs at least the sections routes and probes")
 		return nil
 	}
 	if err == nil {
 		switch next := dec.Decode(&second); {
 		case next == nil:
-			f.fail(nodePosition(&second), "", "a second YAML document begins here: a configuration is one document")
+			f.failf(nodePosition(&second), "", "a second YAML document begins here: a configuration is one document")
 			return nil
 		case !errors.Is(next, io.EOF):
 			err = next
@@ -126,12 +125,12 @@ func (f *file) readDocument(data []byte) *yaml.Node {
 	}
 	if err != nil {
 		pos, message := syntaxError(data, err)
-		f.fail(pos, "", "not valid YAML: %s", message)
+		f.failf(pos, "", "not valid YAML: %s", message)
 		return nil
 	}
 	root := doc.Content[0]
 	if root.Kind != yaml.MappingNode {
-		f.fail(nodePosition(root), "", "must be a mapping with sections such as routes and probes, not %s", describe(root))
+		f.failf(nodePosition(root), "", "must be a mapping with sections such as routes and probes, not %s", describe(root))
 		return nil
 	}
 	return root

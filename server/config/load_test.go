@@ -201,7 +201,7 @@ func TestParseProblems(t *testing.T) {
 		{"above a range", withLines("    decide_timeout: 1h\n", "", ""), []string{"8:21: routes.main.decide_timeout: must be from 1ms to 10m, got 1h"}},
 		{"not a number", withLines("    policy: {tolerance: .nan}\n", "", ""), []string{"8:25: routes.main.policy.tolerance: must be from 0 to 1, got NaN"}},
 		{"weight above one", withLines("    policy: {quality_weight: 1.5}\n", "", ""), []string{"8:30: routes.main.policy.quality_weight: must be from 0 to 1, got 1.5"}},
-		{"unknown word", withLines("    mode: shaddow\n", "", ""), []string{`8:11: routes.main.mode: must be serve or shadow, got "shaddow"`}},
+		{"unknown word", withLines("    mode: sarve\n", "", ""), []string{`8:11: routes.main.mode: must be serve or shadow, got "sarve"`}},
 		{"unknown envelope", withLines("    task_envelope: x\n", "", ""), []string{`8:20: routes.main.task_envelope: must be terminus or absent, got "x"`}},
 		{"empty word", withLines("", "", "log: {level: \"\"}\n"), []string{`12:14: log.level: must be debug, info, warn or error, got ""`}},
 

@@ -9,7 +9,7 @@ import (
 )
 
 // Problem is one mistake in the configuration.
-type Problem struct {
+type Problem struct { //nolint:errname // A mistake to be shown, first of all; that it is an error too is plumbing.
 	File string `json:"file"`
 	// Line and Column count from 1; both are 0 for a Config that was not read from
 	// a file. A missing key is placed where the section that lacks it begins.

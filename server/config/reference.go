@@ -69,7 +69,7 @@ func nested(f field) (reflect.Type, string) {
 // defaultsOf returns a section as it is when nothing is written in it.
 func defaultsOf(section reflect.Type) reflect.Value {
 	v := reflect.New(section)
-	if def, ok := v.Interface().(defaulter); ok {
+	if def, ok := reflect.TypeAssert[defaulter](v); ok {
 		def.setDefaults()
 	}
 	return v.Elem()
@@ -100,7 +100,7 @@ func typeName(f field) string {
 	case reflect.Slice:
 		return "list of sections"
 	case reflect.Bool:
-		return "true or false"
+		return aTruth
 	case reflect.Int:
 		return "whole number"
 	case reflect.Float64:
@@ -109,7 +109,7 @@ func typeName(f field) string {
 		if f.isPath {
 			return "path"
 		}
-		return "text"
+		return aText
 	}
 }
 

@@ -11,50 +11,50 @@ import (
 // decodeScalar reads a single value into a string, number, boolean, Duration or
 // ByteSize.
 func (d *decoder) decodeScalar(n *yaml.Node, v reflect.Value, f field) {
-	fail := func(format string, args ...any) { d.file.fail(nodePosition(n), f.path, format, args...) }
+	failf := func(format string, args ...any) { d.file.failf(nodePosition(n), f.path, format, args...) }
 	if isNull(n) {
-		fail("has no value: write one or remove the key")
+		failf("has no value: write one or remove the key")
 		return
 	}
 	if n.Kind != yaml.ScalarNode {
-		fail("must be %s, not %s", wanted(v), describe(n))
+		failf("must be %s, not %s", wanted(v), describe(n))
 		return
 	}
-	isText, isNumber := n.Tag == "!!str", n.Tag == "!!int" || n.Tag == "!!float"
+	isText, isNumber := n.Tag == tagText, n.Tag == tagInt || n.Tag == tagFloat
 	switch out := v.Addr().Interface().(type) {
 	case *Duration:
 		if !isText && !isNumber {
-			fail("must be %s, not %s", wanted(v), describe(n))
+			failf("must be %s, not %s", wanted(v), describe(n))
 			return
 		}
 		parsed, err := ParseDuration(n.Value)
 		if err != nil {
-			fail("%v", err)
+			failf("%v", err)
 			return
 		}
 		*out = parsed
 	case *ByteSize:
-		if !isText && n.Tag != "!!int" {
-			fail("must be %s, not %s", wanted(v), describe(n))
+		if !isText && n.Tag != tagInt {
+			failf("must be %s, not %s", wanted(v), describe(n))
 			return
 		}
 		parsed, err := ParseByteSize(n.Value)
 		if err != nil {
-			fail("%v", err)
+			failf("%v", err)
 			return
 		}
 		*out = parsed
 	default:
-		d.decodeBasic(n, v, f, fail)
+		d.decodeBasic(n, v, f, failf)
 	}
 }
 
-func (d *decoder) decodeBasic(n *yaml.Node, v reflect.Value, f field, fail func(string, ...any)) {
+func (d *decoder) decodeBasic(n *yaml.Node, v reflect.Value, f field, failf func(string, ...any)) {
 	var want string
 	switch v.Kind() {
 	case reflect.String:
-		if n.Tag != "!!str" {
-			fail("must be text, not %s: put it in quotes", describe(n))
+		if n.Tag != tagText {
+			failf("must be text, not %s: put it in quotes", describe(n))
 			return
 		}
 		text := n.Value
@@ -64,43 +64,43 @@ func (d *decoder) decodeBasic(n *yaml.Node, v reflect.Value, f field, fail func(
 		v.SetString(text)
 		return
 	case reflect.Bool:
-		want = "!!bool"
+		want = tagBool
 	case reflect.Int:
-		want = "!!int"
+		want = tagInt
 	case reflect.Float64:
-		want = "!!float"
+		want = tagFloat
 	default:
 		panic("config: no decoder for " + v.Type().String()) // a defect of this package, found by its first test
 	}
-	if n.Tag != want && (want != "!!float" || n.Tag != "!!int") {
-		fail("must be %s, not %s", wanted(v), describe(n))
+	if n.Tag != want && (want != tagFloat || n.Tag != tagInt) {
+		failf("must be %s, not %s", wanted(v), describe(n))
 		return
 	}
 	if n.Decode(v.Addr().Interface()) != nil {
-		fail("must be %s", wanted(v))
+		failf("must be %s", wanted(v))
 	}
 }
 
 // decodeAnyScalar reads a single value of unknown type. Dates stay text.
 func (d *decoder) decodeAnyScalar(n *yaml.Node, path string) (any, bool) {
 	switch n.Tag {
-	case "!!null":
+	case tagNull:
 		return nil, true
-	case "!!str", "!!timestamp":
+	case tagText, tagDate:
 		return n.Value, true
-	case "!!bool", "!!int", "!!float":
+	case tagBool, tagInt, tagFloat:
 		var x any
 		if err := n.Decode(&x); err != nil {
-			d.file.fail(nodePosition(n), path, "cannot be read as %s", describe(n))
+			d.file.failf(nodePosition(n), path, "cannot be read as %s", describe(n))
 			return nil, false
 		}
 		if number, ok := x.(float64); ok && (math.IsNaN(number) || math.IsInf(number, 0)) {
-			d.file.fail(nodePosition(n), path, "must be a finite number: JSON has no other")
+			d.file.failf(nodePosition(n), path, "must be a finite number: JSON has no other")
 			return nil, false
 		}
 		return x, true
 	default:
-		d.file.fail(nodePosition(n), path, "must be text, a number, true, false, a list or a section, not %s", describe(n))
+		d.file.failf(nodePosition(n), path, "must be text, a number, true, false, a list or a section, not %s", describe(n))
 		return nil, false
 	}
 }
@@ -115,13 +115,13 @@ func wanted(v reflect.Value) string {
 	}
 	switch v.Kind() {
 	case reflect.Bool:
-		return "true or false"
+		return aTruth
 	case reflect.Int:
 		return "a whole number"
 	case reflect.Float64:
-		return "a number"
+		return aNumber
 	default:
-		return "text"
+		return aText
 	}
 }
 

@@ -55,10 +55,15 @@ type ByteSize int64
 // exact form.
 func byteUnits() []byteUnit {
 	return []byteUnit{
-		{"TiB", 1 << 40}, {"TB", 1e12},
-		{"GiB", 1 << 30}, {"GB", 1e9},
-		{"MiB", 1 << 20}, {"MB", 1e6},
-		{"KiB", 1 << 10}, {"KB", 1e3}, {"kB", 1e3},
+		{"TiB", 1 << 40},
+		{"TB", 1e12},
+		{"GiB", 1 << 30},
+		{"GB", 1e9},
+		{"MiB", 1 << 20},
+		{"MB", 1e6},
+		{"KiB", 1 << 10},
+		{"KB", 1e3},
+		{"kB", 1e3},
 		{"B", 1},
 	}
 }

@@ -26,10 +26,10 @@ func validate(c *Config, f *file) {
 	c.GRPC.validate(f)
 	checkListen(f, "admin.listen", c.Admin.Listen)
 	if c.Admin.Listen == c.GRPC.Listen && !strings.HasSuffix(c.Admin.Listen, ":0") {
-		f.check("admin.listen", []string{"grpc.listen"}, "is the address of grpc.listen too: give each its own port")
+		f.checkf("admin.listen", []string{"grpc.listen"}, "is the address of grpc.listen too: give each its own port")
 	}
 	if _, ok := c.Routes[c.DefaultRoute]; !ok && c.DefaultRoute != "" {
-		f.check("default_route", []string{"routes"}, "there is no such route; %s", choices(c.DefaultRoute, c.Routes))
+		f.checkf("default_route", []string{"routes"}, "there is no such route; %s", choices(c.DefaultRoute, c.Routes))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Routes)) {
 		r := c.Routes[name]
@@ -78,21 +78,21 @@ func checkField(f *file, v reflect.Value, sub field) {
 	case reflect.String:
 		text := v.String()
 		if sub.need && strings.TrimSpace(text) == "" {
-			f.check(sub.path, nil, "must not be empty: %s", clause(sub.doc))
+			f.checkf(sub.path, nil, "must not be empty: %s", clause(sub.doc))
 		}
 		if sub.words != nil && !slices.Contains(sub.words, text) {
-			f.check(sub.path, nil, "must be %s, got %.40q", orList(sub.words), text)
+			f.checkf(sub.path, nil, "must be %s, got %.40q", orList(sub.words), text)
 		}
 	case reflect.Map, reflect.Slice:
 		if sub.need && v.Len() == 0 {
-			f.check(sub.path, nil, "must not be empty: %s", clause(sub.doc))
+			f.checkf(sub.path, nil, "must not be empty: %s", clause(sub.doc))
 		}
 	default:
 		if sub.limits == nil {
 			return
 		}
 		if x := number(v); !sub.limits.holds(x) {
-			f.check(sub.path, nil, "must be %v, got %v", sub.limits, v.Interface())
+			f.checkf(sub.path, nil, "must be %v, got %v", sub.limits, v.Interface())
 		}
 	}
 }
@@ -125,7 +125,7 @@ func orList(words []string) string {
 func (g *GRPC) validate(f *file) {
 	checkListen(f, "grpc.listen", g.Listen)
 	if need := g.MaxTaskBytes + messageSlack; g.MaxMessageBytes < need {
-		f.check("grpc.max_message_bytes", []string{"grpc.max_task_bytes"},
+		f.checkf("grpc.max_message_bytes", []string{"grpc.max_task_bytes"},
 			"must be at least %v more than max_task_bytes (%v), got %v: raise it or lower max_task_bytes",
 			messageSlack, g.MaxTaskBytes, g.MaxMessageBytes)
 	}
@@ -138,7 +138,7 @@ func checkListen(f *file, at, address string) {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		f.check(at, nil, "must be host:port with a port from 0 to 65535, such as 127.0.0.1:50051 or :50051")
+		f.checkf(at, nil, "must be host:port with a port from 0 to 65535, such as 127.0.0.1:50051 or :50051")
 	}
 }
 
@@ -148,7 +148,7 @@ var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
 func checkName(f *file, at, name string) {
 	if !nameForm.MatchString(name) {
-		f.check(at, nil, "a name must be 1 to 64 letters, digits, dots, dashes or underscores, and begin with a letter or digit")
+		f.checkf(at, nil, "a name must be 1 to 64 letters, digits, dots, dashes or underscores, and begin with a letter or digit")
 	}
 }
 
@@ -165,13 +165,13 @@ func (r *Route) validate(f *file, c *Config, name string) {
 	at := joinPath("routes", name)
 	checkName(f, at, name)
 	if _, ok := c.Probes[r.Probe]; !ok && r.Probe != "" {
-		f.check(at+".probe", []string{"probes"}, "there is no such probe; %s", choices(r.Probe, c.Probes))
+		f.checkf(at+".probe", []string{"probes"}, "there is no such probe; %s", choices(r.Probe, c.Probes))
 	}
 	r.Policy.validate(f, at+".policy")
 
 	targets := at + ".targets"
 	if len(r.Targets) == 1 {
-		f.check(targets, nil, "has one target: there must be two or more to choose between")
+		f.checkf(targets, nil, "has one target: there must be two or more to choose between")
 	}
 	names, heads := make(map[string]string), make(map[string]string)
 	for i, t := range r.Targets {
@@ -183,7 +183,7 @@ func (r *Route) validate(f *file, c *Config, name string) {
 		checkUnique(f, heads, headAt, t.Head, "the head")
 	}
 	if _, ok := names[r.Fallback]; !ok && len(r.Targets) > 0 {
-		f.check(at+".fallback", []string{targets}, "there is no such target; %s", choices(r.Fallback, names))
+		f.checkf(at+".fallback", []string{targets}, "there is no such target; %s", choices(r.Fallback, names))
 	}
 }
 
@@ -193,7 +193,7 @@ func checkUnique(f *file, seen map[string]string, at, value, what string) {
 		return
 	}
 	if first, repeated := seen[value]; repeated {
-		f.check(at, []string{first}, "is %s of %s too: each target needs its own", what, parentPath(first))
+		f.checkf(at, []string{first}, "is %s of %s too: each target needs its own", what, parentPath(first))
 		return
 	}
 	seen[value] = at
@@ -202,9 +202,10 @@ func checkUnique(f *file, seen map[string]string, at, value, what string) {
 func (p *Policy) validate(f *file, at string) {
 	switch {
 	case p.QualityWeight != nil && p.Tolerance != nil:
-		f.check(at, nil, "has both quality_weight and tolerance: a route is decided by one of them")
+		f.checkf(at, nil, "has both quality_weight and tolerance: a route is decided by one of them")
 	case p.QualityWeight == nil && p.Tolerance == nil:
-		f.check(at, []string{at + ".quality_weight", at + ".tolerance"}, "has neither quality_weight nor tolerance: give one, or leave policy out for tolerance %v", defaultTolerance)
+		f.checkf(at, []string{at + ".quality_weight", at + ".tolerance"},
+			"has neither quality_weight nor tolerance: give one, or leave policy out for tolerance %v", defaultTolerance)
 	}
 }
 
@@ -212,14 +213,14 @@ func (p *Probe) validate(f *file, name string) {
 	at := joinPath("probes", name)
 	checkName(f, at, name)
 	if len(p.Endpoints) > 1 {
-		f.check(at+".endpoints", nil, "has %d endpoints: this version asks one a probe; make a probe of each", len(p.Endpoints))
+		f.checkf(at+".endpoints", nil, "has %d endpoints: this version asks one a probe; make a probe of each", len(p.Endpoints))
 	}
 	for i, e := range p.Endpoints {
 		e.validate(f, indexPath(at+".endpoints", i))
 	}
 	budget := Duration(addSaturating(int64(p.QueueTimeout), int64(p.RequestTimeout), int64(p.ArtifactTimeout)))
 	if p.Sweep.MinAge <= budget {
-		f.check(at+".sweep.min_age", []string{at + ".queue_timeout", at + ".request_timeout", at + ".artifact_timeout"},
+		f.checkf(at+".sweep.min_age", []string{at + ".queue_timeout", at + ".request_timeout", at + ".artifact_timeout"},
 			"must be more than queue_timeout + request_timeout + artifact_timeout (%v), got %v: a younger file may still be awaited",
 			budget, p.Sweep.MinAge)
 	}
@@ -240,11 +241,11 @@ func (e *Endpoint) validate(f *file, at string) {
 	if e.BaseURL != "" {
 		// The text of a bad URL is not shown: it may hold a password.
 		if problem := urlProblem(e.BaseURL, "http", "https"); problem != "" {
-			f.check(at+".base_url", nil, "%s, such as http://127.0.0.1:8000/v1", problem)
+			f.checkf(at+".base_url", nil, "%s, such as http://127.0.0.1:8000/v1", problem)
 		}
 	}
 	if e.ReportedDir != "" && !path.IsAbs(e.ReportedDir) {
-		f.check(at+".reported_dir", nil, "must be absolute: it is the folder as vLLM reports it")
+		f.checkf(at+".reported_dir", nil, "must be absolute: it is the folder as vLLM reports it")
 	}
 }
 
@@ -282,18 +283,18 @@ func (r *Redis) validate(f *file) {
 	if r.URL != "" {
 		u, err := url.Parse(r.URL)
 		if problem := urlProblem(r.URL, "redis", "rediss"); problem != "" {
-			f.check(at+".url", nil, "%s, such as redis://127.0.0.1:6379/0", problem)
+			f.checkf(at+".url", nil, "%s, such as redis://127.0.0.1:6379/0", problem)
 		} else if err == nil && !databasePath.MatchString(u.Path) {
-			f.check(at+".url", nil, "must end in a database number, such as redis://127.0.0.1:6379/0")
+			f.checkf(at+".url", nil, "must end in a database number, such as redis://127.0.0.1:6379/0")
 		}
 	}
 	if r.TLS == nil {
 		return
 	}
 	if !strings.HasPrefix(strings.ToLower(r.URL), "rediss:") {
-		f.check(at+".tls", []string{at + ".url"}, "needs a URL that begins with rediss://")
+		f.checkf(at+".tls", []string{at + ".url"}, "needs a URL that begins with rediss://")
 	}
 	if (r.TLS.CertFile == "") != (r.TLS.KeyFile == "") {
-		f.check(at+".tls", nil, "has one of cert_file and key_file: give both or neither")
+		f.checkf(at+".tls", nil, "has one of cert_file and key_file: give both or neither")
 	}
 }

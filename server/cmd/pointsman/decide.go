@@ -117,18 +117,19 @@ func (c *decideCmd) call(ctx context.Context, request *pointsmanv1.DecideRequest
 // explain adds the machine-readable part of a gRPC error to its text.
 func explain(err error) error {
 	s := status.Convert(err)
-	text := fmt.Sprintf("%v: %s", s.Code(), printable(s.Message()))
+	var text strings.Builder
+	fmt.Fprintf(&text, "%v: %s", s.Code(), printable(s.Message()))
 	for _, detail := range s.Details() {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
-			text += " [" + printable(d.GetReason()) + "]"
+			fmt.Fprintf(&text, " [%s]", printable(d.GetReason()))
 		case *errdetails.BadRequest:
 			for _, v := range d.GetFieldViolations() {
-				text += fmt.Sprintf("\n  %s: %s", printable(v.GetField()), printable(v.GetDescription()))
+				fmt.Fprintf(&text, "\n  %s: %s", printable(v.GetField()), printable(v.GetDescription()))
 			}
 		}
 	}
-	return errors.New(text)
+	return errors.New(text.String())
 }
 
 // printable replaces what could steer a terminal.

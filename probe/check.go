@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 )
 
 // Report is what [VLLM.Check] found; after an error, what was found until then.
@@ -32,7 +31,7 @@ func (v *VLLM) Check(ctx context.Context, prompt string, shape Shape) (Report, e
 	if root, rootErr := os.OpenRoot(v.folder.dir); rootErr == nil {
 		defer root.Close()
 		listErr := eachName(ctx, root, func(name string) {
-			if _, ok := artifactOf(name); ok && !strings.HasPrefix(name, ownedPrefix) {
+			if kindOf(name) == nameForeign {
 				report.Foreign++
 			}
 		})

@@ -37,11 +37,11 @@ var errRequestTime = errors.New("request_timeout")
 
 // client speaks vLLM's chat completions API.
 type client struct {
-	http   *http.Client
-	url    string
-	key    string
-	model  string
-	kwargs json.RawMessage // chat_template_kwargs; nil: not sent
+	transport *http.Transport
+	url       string
+	key       string
+	model     string
+	kwargs    json.RawMessage // chat_template_kwargs; nil: not sent
 }
 
 func newClient(cfg Config) (*client, error) {
@@ -57,18 +57,16 @@ func newClient(cfg Config) (*client, error) {
 		}
 		c.kwargs = kwargs
 	}
-	c.http = &http.Client{
-		Transport: &http.Transport{
-			// No Proxy: a proxy from the environment would see every task.
-			DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
-			TLSHandshakeTimeout:    dialTimeout,
-			DisableCompression:     true, // a small body may not grow into a large one
-			MaxIdleConns:           cfg.MaxInFlight,
-			MaxIdleConnsPerHost:    cfg.MaxInFlight,
-			IdleConnTimeout:        idleTimeout,
-			MaxResponseHeaderBytes: 64 << 10,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	// The transport is used without an http.Client, which would follow redirects and read cookies.
+	c.transport = &http.Transport{
+		// No Proxy: a proxy from the environment would see every task.
+		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout:    dialTimeout,
+		DisableCompression:     true, // a small body may not grow into a large one
+		MaxIdleConns:           cfg.MaxInFlight,
+		MaxIdleConnsPerHost:    cfg.MaxInFlight,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: 64 << 10,
 	}
 	return c, nil
 }
@@ -107,7 +105,7 @@ func (c *client) ask(ctx context.Context, req Request, requestID string, inject 
 		return answer{}, err
 	}
 	inject(ctx, httpReq.Header)
-	resp, err := c.http.Do(httpReq)
+	resp, err := c.transport.RoundTrip(httpReq)
 	if err != nil {
 		return answer{}, sendError(ctx, err)
 	}

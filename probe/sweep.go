@@ -68,13 +68,12 @@ func (s *sweeper) sweep(ctx context.Context) (report SweepReport, first error) {
 	defer root.Close()
 	oldest := time.Now().Add(-s.cfg.MinAge)
 	err = eachName(ctx, root, func(name string) {
-		artifact, ok := artifactOf(name)
-		switch {
-		case !ok:
-		case !s.cfg.All && !strings.HasPrefix(name, ownedPrefix):
+		switch kind := kindOf(name); {
+		case kind == nameOther:
+		case kind == nameForeign && !s.cfg.All:
 			report.Foreign++
 		default:
-			if err := s.sweepName(root, name, artifact, oldest, &report); err != nil {
+			if err := s.sweepName(root, name, oldest, &report); err != nil {
 				fail(err)
 			}
 		}
@@ -87,7 +86,8 @@ func (s *sweeper) sweep(ctx context.Context) (report SweepReport, first error) {
 
 // sweepName removes an artifact with its lock, or a lock without an artifact. The lock of an artifact that exists is
 // left to the artifact's own turn.
-func (s *sweeper) sweepName(root *os.Root, name, artifact string, oldest time.Time, report *SweepReport) error {
+func (s *sweeper) sweepName(root *os.Root, name string, oldest time.Time, report *SweepReport) error {
+	artifact := strings.TrimSuffix(name, lockSuffix)
 	info, err := root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -131,10 +131,24 @@ func (s *sweeper) remove(root *os.Root, name string, report *SweepReport) error 
 	return nil
 }
 
-// artifactOf returns the artifact's name for the name of an artifact or of a lock, and false for any other name.
-func artifactOf(name string) (string, bool) {
-	artifact := strings.TrimSuffix(name, lockSuffix)
-	return artifact, strings.HasSuffix(artifact, artifactSuffix)
+// nameKind is what a name in the folder says of its file.
+type nameKind int
+
+const (
+	nameOther   nameKind = iota // not vLLM's: never touched
+	nameForeign                 // an artifact or a lock that no Pointsman asked for
+	nameOwned                   // vLLM made it for a Pointsman, whatever its extension
+)
+
+func kindOf(name string) nameKind {
+	switch {
+	case strings.HasPrefix(name, ownedPrefix):
+		return nameOwned
+	case strings.HasSuffix(strings.TrimSuffix(name, lockSuffix), artifactSuffix):
+		return nameForeign
+	default:
+		return nameOther
+	}
 }
 
 // eachName calls visit with every name in the folder.

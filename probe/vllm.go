@@ -260,7 +260,7 @@ func (v *VLLM) Close(ctx context.Context) error {
 	v.running.Wait()
 	interrupted := !stop() && <-cut
 	v.halt()
-	v.client.http.CloseIdleConnections()
+	v.client.transport.CloseIdleConnections()
 	if interrupted {
 		return fmt.Errorf("closing probe %s: %w", v.cfg.Name, context.Cause(ctx))
 	}

@@ -176,9 +176,9 @@ func cacheConfig(c *config.Config) cache.Config {
 	for _, p := range c.Probes {
 		budget = max(budget, time.Duration(p.QueueTimeout+p.RequestTimeout+p.ArtifactTimeout))
 	}
-	return cache.Config{
-		TTL:            time.Duration(c.Cache.TTL),
-		MaxEntries:     c.Cache.Local.MaxEntries,
-		ComputeTimeout: budget + computeMargin,
-	}
+	out := cache.DefaultConfig()
+	out.TTL = time.Duration(c.Cache.TTL)
+	out.MaxEntries = c.Cache.Local.MaxEntries
+	out.ComputeTimeout = budget + computeMargin
+	return out
 }

@@ -56,6 +56,13 @@ func New(cfg *config.Config, log *slog.Logger) (*Server, error) {
 
 func (s *Server) build() error {
 	var errs []error
+	// Never plaintext, or open to all, by accident.
+	if s.cfg.GRPC.TLS != nil {
+		errs = append(errs, errors.New("grpc.tls: this version cannot serve TLS yet; remove it, and keep the port on loopback or behind a proxy"))
+	}
+	if s.cfg.GRPC.Auth != nil {
+		errs = append(errs, errors.New("grpc.auth: this version cannot check tokens yet; remove it, and keep the port on loopback or behind a proxy"))
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.cfg.Probes)) {
 		p, err := probe.New(probeConfig(name, s.cfg.Probes[name]), probe.WithLogger(s.log))
 		if err != nil {

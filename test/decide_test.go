@@ -292,10 +292,10 @@ func TestADeadlineIsKeptAndTheProbeGoesOn(t *testing.T) {
 	if resp.GetFallbackReason() != pointsmanv1.FallbackReason_FALLBACK_REASON_DEADLINE || resp.GetTarget() != "strong" {
 		t.Errorf("%v", resp)
 	}
-	eventually(t, "the probe that was sent is cached", func() bool {
+	eventually(t, func() string {
 		req := task("Too slow for you.")
 		req.CachePolicy = pointsmanv1.CachePolicy_CACHE_POLICY_ONLY_IF_CACHED
-		return w.decide(t, req).GetOrigin() == pointsmanv1.Origin_ORIGIN_LOCAL_CACHE
+		return reasonName(w.decide(t, req))
 	})
 	if stats := w.sim.Stats(); stats.Requests != 1 || stats.Aborted != 0 {
 		t.Errorf("%d probes, %d aborted; want 1 and 0", stats.Requests, stats.Aborted)
@@ -310,7 +310,7 @@ func TestACancelledFirstCallerDoesNotDisturbTheOthers(t *testing.T) {
 		_, err := w.client.Decide(first, task("Shared."))
 		gone <- err
 	}()
-	eventually(t, "the first caller's probe is under way", func() bool { return w.sim.Stats().InFlight == 1 })
+	w.awaitProbe(t)
 	var wg sync.WaitGroup
 	for range 10 {
 		wg.Go(func() {

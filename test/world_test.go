@@ -45,7 +45,8 @@ type setup struct {
 	// checkpoint replaces the made-up one.
 	checkpoint string
 	encoder    string
-	heads      [2]string // strong, weak
+	heads      [2]string  // strong, weak
+	costs      [2]float64 // strong, weak
 }
 
 // world is a running service with a stand-in for vLLM, as a caller sees it.
@@ -74,9 +75,15 @@ func start(t *testing.T, s setup) *world {
 	if s.heads[0] == "" {
 		s.heads = [2]string{"strong", "weak"}
 	}
+	if s.costs == [2]float64{} {
+		s.costs = [2]float64{1, 0.25}
+	}
 	handler := s.vllm
 	if handler == nil {
-		s.sim.Dir, s.sim.Model, s.sim.Layers, s.sim.HiddenSize = w.dir, encoder, layers, hiddenSize
+		s.sim.Dir, s.sim.Model, s.sim.HiddenSize = w.dir, encoder, hiddenSize
+		if s.sim.Layers == 0 {
+			s.sim.Layers = layers
+		}
 		sim, err := vllmsim.New(s.sim)
 		if err != nil {
 			t.Fatal(err)
@@ -92,7 +99,7 @@ func start(t *testing.T, s setup) *world {
 	t.Cleanup(func() { web.CloseClientConnections(); web.Close() })
 	if s.checkpoint == "" {
 		s.checkpoint = filepath.Join(w.root, "router")
-		saveCheckpoint(t, s.checkpoint)
+		saveCheckpoint(t, s.checkpoint, max(s.sim.Layers, 1))
 	}
 	checkpoint, err := filepath.Abs(s.checkpoint)
 	if err != nil {
@@ -109,15 +116,15 @@ routes:
     probe: p
     checkpoint: %q
     targets:
-      - { name: strong, tier: strong, model: provider/strong, head: %q, cost: 1.0 }
-      - { name: weak, tier: weak, model: provider/weak, head: %q, cost: 0.25 }
+      - { name: strong, tier: strong, model: provider/strong, head: %q, cost: %v }
+      - { name: weak, tier: weak, model: provider/weak, head: %q, cost: %v }
 %s
 probes:
   p:
     encoder: %q
     endpoints: [ { base_url: %q, hidden_states_dir: %q } ]
 %s
-`, indent(s.grpcYAML), checkpoint, s.heads[0], s.heads[1], indent(s.routeYAML), s.encoder, web.URL+"/v1", w.dir, indent(s.probeYAML))
+`, indent(s.grpcYAML), checkpoint, s.heads[0], s.costs[0], s.heads[1], s.costs[1], indent(s.routeYAML), s.encoder, web.URL+"/v1", w.dir, indent(s.probeYAML))
 	cfg, err := config.Parse(filepath.Join(w.root, "pointsman.yaml"), []byte(text), config.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -185,16 +192,28 @@ func (w *world) files(t *testing.T) []string {
 	return names
 }
 
-// eventually waits until a condition holds, and fails if it does not.
-func eventually(t *testing.T, what string, holds func() bool) {
+// eventually waits until nothing is wrong any more, and fails if that does not
+// come.
+func eventually(t *testing.T, wrong func() string) {
 	t.Helper()
 	const patience, step = 20 * time.Second, 2 * time.Millisecond
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(step) {
-		if holds() {
+		if wrong() == "" {
 			return
 		}
 	}
-	t.Fatalf("still not so after %v: %s", patience, what)
+	t.Fatalf("still wrong after %v: %s", patience, wrong())
+}
+
+// awaitProbe waits until the stand-in for vLLM has a probe under way.
+func (w *world) awaitProbe(t *testing.T) {
+	t.Helper()
+	eventually(t, func() string {
+		if w.sim.Stats().InFlight > 0 {
+			return ""
+		}
+		return "no probe is under way"
+	})
 }
 
 func task(text string) *pointsmanv1.DecideRequest {
@@ -207,9 +226,10 @@ func indent(yaml string) string {
 
 // saveCheckpoint writes a checkpoint for the tests' encoder: three members that
 // read one feature each, so that tasks differ and the members disagree.
-func saveCheckpoint(t *testing.T, dir string) {
+func saveCheckpoint(t *testing.T, dir string, layers int) {
 	t.Helper()
-	const raw, members = layers * hiddenSize, 3
+	const members = 3
+	raw := layers * hiddenSize
 	ones := make([]float32, raw)
 	components := make([]float32, members*raw)
 	for i := range ones {

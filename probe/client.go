@@ -22,7 +22,7 @@ const (
 	ownedPrefix     = "chatcmpl-" + requestIDPrefix
 
 	// maxAnswerBytes bounds the answer, whose size is that of the token ids: a million tokens take some 7 MB.
-	maxAnswerBytes = 64 << 20
+	maxAnswerBytes = 16 << 20
 	// maxErrorBytes is read of an error's body; vLLM's are far below 1 KiB unless they repeat the prompt.
 	maxErrorBytes = 64 << 10
 	// idleTimeout is below the 5 s after which vLLM's HTTP server closes an idle connection by default, so that a

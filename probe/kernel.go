@@ -70,25 +70,40 @@ func addF32(sums []float32, src []byte) uint32 {
 	return seen &^ signF32
 }
 
+// addF16: four are taken from one load.
 func addF16(sums []float32, src []byte) uint32 {
-	var seen uint32
-	for i := range sums {
-		b := uint32(binary.LittleEndian.Uint16(src[2*i:]))
-		sums[i] += float16(b)
-		seen |= b
+	var seen uint64
+	for len(sums) >= 4 && len(src) >= 8 {
+		word := binary.LittleEndian.Uint64(src)
+		sums[0] += float16(uint32(word) & 0xffff)
+		sums[1] += float16(uint32(word) >> 16)
+		sums[2] += float16(uint32(word>>32) & 0xffff)
+		sums[3] += float16(uint32(word >> 48))
+		seen |= word & 0x7fff7fff7fff7fff
+		sums, src = sums[4:], src[8:]
 	}
-	return seen &^ (1 << 15)
+	for i := range sums {
+		b := binary.LittleEndian.Uint16(src[2*i:])
+		sums[i] += float16(uint32(b))
+		seen |= uint64(b & 0x7fff)
+	}
+	return uint32(seen | seen>>32)
 }
 
 // float16 widens an IEEE 754 half float: 1 sign bit, 5 exponent bits with bias 15, 10 fraction bits.
 func float16(b uint32) float32 {
 	sign, rest := (b&0x8000)<<16, b&0x7fff
-	switch rest & 0x7c00 {
-	case 0x7c00: // infinity or NaN: float32's largest exponent
-		return math.Float32frombits(sign | rest<<13 | exponentF32)
-	case 0: // 0 or subnormal: the fraction in units of 2^-24, made from an integer since subnormal floats are slow
-		return math.Float32frombits(sign | math.Float32bits(float32(rest)*0x1p-24))
-	default: // the bias grows from 15 to 127
+	if rest-0x0400 < 0x7c00-0x0400 { // a normal number: only the bias grows, from 15 to 127
 		return math.Float32frombits(sign | (rest<<13 + (127-15)<<23))
 	}
+	return oddFloat16(sign, rest)
+}
+
+// oddFloat16 widens what is not a normal number; rest is all but the sign.
+func oddFloat16(sign, rest uint32) float32 {
+	if rest >= 0x7c00 { // infinity or NaN: float32's largest exponent
+		return math.Float32frombits(sign | rest<<13 | exponentF32)
+	}
+	// 0 or subnormal: the fraction counts units of 2^-24. Made from an integer, since subnormal floats are slow.
+	return math.Float32frombits(sign | math.Float32bits(float32(rest)*0x1p-24))
 }

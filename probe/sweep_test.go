@@ -168,13 +168,13 @@ func TestSweeperRuns(t *testing.T) {
 			s.run(ctx)
 		}()
 		synctest.Wait()
-		if len(o.sweeps) != 1 {
-			t.Errorf("%d sweeps at the start, want 1", len(o.sweeps))
+		if n := o.sweepCount(); n != 1 {
+			t.Errorf("%d sweeps at the start, want 1", n)
 		}
 		time.Sleep(10*time.Minute + time.Second)
 		synctest.Wait()
-		if len(o.sweeps) != 11 {
-			t.Errorf("%d sweeps after ten minutes, want 11", len(o.sweeps))
+		if n := o.sweepCount(); n != 11 {
+			t.Errorf("%d sweeps after ten minutes, want 11", n)
 		}
 		cancel()
 		<-done

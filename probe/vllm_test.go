@@ -453,6 +453,13 @@ func (o *recorder) Swept(r SweepReport) {
 	o.sweeps = append(o.sweeps, r)
 }
 
+// sweepCount returns how many sweeps were reported so far.
+func (o *recorder) sweepCount() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.sweeps)
+}
+
 func (o *recorder) Inject(ctx context.Context, h http.Header) {
 	if o.inject != nil {
 		o.inject(ctx, h)

@@ -125,7 +125,10 @@ func TestFaults(t *testing.T) {
 				c := vllmsim.AllFaults(outside)[i]
 				sim, cfg := serve(t, vllmsim.Config{Regime: regime})
 				cfg.QueueTimeout = 100 * time.Millisecond
-				cfg.RequestTimeout = 2 * time.Second
+				cfg.RequestTimeout = 20 * time.Second // compressing a bomb takes the stand-in seconds under the race detector
+				if c.Fault == vllmsim.Hang() {
+					cfg.RequestTimeout = 500 * time.Millisecond
+				}
 				cfg.ArtifactTimeout = 500 * time.Millisecond
 				v := newProbe(t, cfg)
 				sim.QueueFaults(c.Fault)

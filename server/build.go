@@ -117,10 +117,9 @@ func warnOfTradeOff(r *Route) []string {
 	if !r.TradeOff.NeverChoosesDearer(costs) {
 		return nil
 	}
-	w, _ := r.TradeOff.QualityWeight()
 	return []string{fmt.Sprintf(
-		"route %q: policy.quality_weight %v can never choose the dearest target, whatever the checkpoint predicts; "+
-			"use a weight above 0.5, or tolerance", r.Name, w)}
+		"route %q: the policy %v can never choose the dearest target, whatever the checkpoint predicts; "+
+			"use a quality_weight above 0.5, or a tolerance below 1", r.Name, r.TradeOff)}
 }
 
 func tradeOff(p config.Policy) scorer.TradeOff {

@@ -5,7 +5,7 @@
 //
 // Its main type is [Ladder]; ladder.go assembles the rungs, and each rung is a file of its own. The package is generic over the
 // value and knows nothing of tasks, probes or checkpoints: the caller names a value by a [Key], made by a [Keyer], and brings the
-// function that computes it. What processes share sits behind [Shared], and how a value becomes bytes behind [Codec].
+// function that computes it. What processes share sits behind [SharedLayer], and how a value becomes bytes behind [Codec].
 //
 // Two promises hold everywhere. Caches are for speed, never for correctness: trouble with one means computing, not failing. And a
 // failure is stored nowhere: it reaches those who waited for it and is forgotten.

@@ -19,6 +19,9 @@ var (
 	// ErrComputeTimeout is the cause of a computation's context when Config.ComputeTimeout is over.
 	ErrComputeTimeout = errors.New("cache: compute timeout is over")
 
+	// ErrWaitTimeout answers when another process held the lease on computing the value for longer than any may.
+	ErrWaitTimeout = errors.New("cache: waited too long for another process")
+
 	// ErrClosed answers every Get after Close.
 	ErrClosed = errors.New("cache: closed")
 )

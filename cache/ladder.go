@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -9,14 +10,18 @@ import (
 
 // Ladder finds values. V is handed to many callers at once and kept: nobody may change what it refers to.
 type Ladder[V any] struct {
-	top     rung[V]
-	flights *flights[V]
-	now     func() time.Time
-	closed  atomic.Bool
+	top        rung[V]
+	flights    *flights[V]
+	leases     *leases     // nil without a shared layer
+	background *background // nil without a shared layer
+	now        func() time.Time
+	closed     atomic.Bool
 }
 
 // Deps are a ladder's collaborators. All are optional.
 type Deps[V any] struct {
+	Shared   SharedLayer // not closed by the ladder; needs Codec
+	Codec    Codec[V]
 	Observer Observer         // default: none
 	Now      func() time.Time // default: time.Now; called from many goroutines
 }
@@ -51,6 +56,9 @@ func New[V any](cfg Config, deps Deps[V]) (*Ladder[V], error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if deps.Shared != nil && deps.Codec == nil {
+		return nil, errors.New("cache: a shared layer needs a codec")
+	}
 	if deps.Observer == nil {
 		deps.Observer = NopObserver{}
 	}
@@ -62,14 +70,22 @@ func New[V any](cfg Config, deps Deps[V]) (*Ladder[V], error) {
 		return nil, err
 	}
 
+	l := &Ladder[V]{now: deps.Now}
 	// From the bottom up. Above the flights a rung runs on the caller's goroutine and context; below them on the flight's, which
 	// outlive the caller.
-	bottom := &compute[V]{timeout: cfg.ComputeTimeout, now: deps.Now, observer: deps.Observer}
-	keep := &keepLocal[V]{store: store, next: bottom}
-	join := newFlights(keep, deps.Observer, deps.Now)
-	top := &readLocal[V]{store: store, observer: deps.Observer, next: join}
-
-	return &Ladder[V]{top: top, flights: join, now: deps.Now}, nil
+	var below rung[V] = &compute[V]{timeout: cfg.ComputeTimeout, now: deps.Now, observer: deps.Observer}
+	if deps.Shared != nil {
+		l.background = newBackground(deps.Observer)
+		l.leases = newLeases(deps.Shared, cfg, deps.Observer, l.background)
+		below = &sharing[V]{
+			layer: deps.Shared, codec: deps.Codec, cfg: cfg, now: deps.Now, observer: deps.Observer,
+			background: l.background, leases: l.leases, next: below,
+		}
+	}
+	below = &keepLocal[V]{store: store, next: below}
+	l.flights = newFlights(below, deps.Observer, deps.Now)
+	l.top = &readLocal[V]{store: store, observer: deps.Observer, next: l.flights}
+	return l, nil
 }
 
 // Get returns the value of key, from the first rung that has it. compute is called at most once, and only if nothing above it
@@ -87,11 +103,27 @@ func (l *Ladder[V]) Get(ctx context.Context, key Key, opts Options, compute func
 	return l.top.get(ctx, req)
 }
 
-// Close refuses new calls and waits for the running computations, also for those whose callers have left. When ctx ends first, their
-// contexts are ended with the cause ErrClosed, and Close returns without waiting longer. Close may be called again.
+// ReleaseLeases gives back the leases held for computations of source (Options.Source), so that another process may try while this
+// one cannot. The computations go on, and calls made later take leases again.
+func (l *Ladder[V]) ReleaseLeases(source string) {
+	if l.leases != nil {
+		l.leases.giveBack(source)
+	}
+}
+
+// Close refuses new calls, waits for the running computations, also for those whose callers have left, and then for what is queued to
+// be stored. When ctx ends first, the computations' contexts are ended with the cause ErrClosed, and Close returns without waiting
+// longer. Close may be called again.
 func (l *Ladder[V]) Close(ctx context.Context) error {
 	l.closed.Store(true)
-	return l.flights.close(ctx)
+	err := l.flights.close(ctx)
+	if l.background != nil {
+		l.background.close(ctx)
+	}
+	if err == nil && l.leases != nil {
+		l.leases.renewal.Wait() // each ended with its computation, or ends with its last exchange
+	}
+	return err
 }
 
 // left is the error of a caller whose context ended while it waited.

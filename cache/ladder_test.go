@@ -199,11 +199,11 @@ func TestInjectedClockIsTheOnlyOne(t *testing.T) {
 }
 
 func TestConfigReportsEverything(t *testing.T) {
-	err := Config{TTL: -1, MaxEntries: 0, ComputeTimeout: 0}.Validate()
+	err := Config{TTL: -1, MaxEntries: 0, ComputeTimeout: 0, LeaseTTL: 0}.Validate()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, part := range []string{"ttl", "max entries", "compute timeout"} {
+	for _, part := range []string{"ttl", "max entries", "compute timeout", "lease ttl"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("error does not name %s: %v", part, err)
 		}
@@ -214,7 +214,7 @@ func TestConfigReportsEverything(t *testing.T) {
 }
 
 func TestDefaultsArePinned(t *testing.T) {
-	want := Config{TTL: 24 * time.Hour, MaxEntries: 65536, ComputeTimeout: 75 * time.Second}
+	want := Config{TTL: 24 * time.Hour, MaxEntries: 65536, ComputeTimeout: 75 * time.Second, LeaseTTL: 5 * time.Second}
 	if got := DefaultConfig(); got != want {
 		t.Errorf("defaults are %+v, want %+v", got, want)
 	}

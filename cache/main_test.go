@@ -17,7 +17,7 @@ var errLoad = errors.New("load failed")
 // newLadder builds a ladder of strings with small limits and closes it at the end of the test, or of the synctest bubble.
 func newLadder(t *testing.T, deps Deps[string]) *Ladder[string] {
 	t.Helper()
-	l, err := New(Config{TTL: time.Hour, MaxEntries: 1000, ComputeTimeout: time.Minute}, deps)
+	l, err := New(Config{TTL: time.Hour, MaxEntries: 1000, ComputeTimeout: time.Minute, LeaseTTL: 5 * time.Second}, deps)
 	if err != nil {
 		t.Fatal(err)
 	}

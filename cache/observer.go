@@ -15,6 +15,8 @@ type Observer interface {
 	// PanicRecovered reports a computation that panicked, or ended its goroutine (value nil). value may quote anything the
 	// computation held, a task included; stack does not.
 	PanicRecovered(ctx context.Context, value any, stack []byte)
+	// Count reports something worth counting.
+	Count(ctx context.Context, event Event)
 }
 
 // Layer is a cache of the ladder.
@@ -34,13 +36,15 @@ type Outcome uint8
 
 // The outcomes. All but Hit are misses to the call.
 const (
-	Hit  Outcome = iota
-	Miss         // nothing there
-	Old          // a value older than the call accepts
+	Hit    Outcome = iota
+	Miss           // nothing there
+	Old            // a value older than the call accepts
+	Unfit          // something that is not a value of this key: foreign, damaged, forged
+	Failed         // the layer did not answer
 )
 
 // String returns a short lower-case name, fit for a label.
-func (o Outcome) String() string { return [...]string{"hit", "miss", "old"}[o] }
+func (o Outcome) String() string { return [...]string{"hit", "miss", "old", "unfit", "failed"}[o] }
 
 // Stage is a part of a call that takes time.
 type Stage uint8
@@ -48,11 +52,28 @@ type Stage uint8
 // The stages.
 const (
 	StageWait    Stage = iota // waiting for a computation of this process that another call started
+	StageLease                // waiting for a computation of another process
 	StageCompute              // computing
 )
 
 // String returns a short lower-case name, fit for a span or a label.
-func (s Stage) String() string { return [...]string{"wait", "compute"}[s] }
+func (s Stage) String() string { return [...]string{"wait", "lease", "compute"}[s] }
+
+// Event is something worth counting.
+type Event uint8
+
+// The events.
+const (
+	TakenOver    Event = iota // another process's lease ended without a value, and this one took it
+	LeaseLost                 // a lease ended while this process was computing under it
+	StoreFailed               // a value was not stored
+	StoreDropped              // a value was not stored because too many were waiting to be
+)
+
+// String returns a short lower-case name, fit for a label.
+func (e Event) String() string {
+	return [...]string{"taken_over", "lease_lost", "store_failed", "store_dropped"}[e]
+}
 
 // NopObserver observes nothing.
 type NopObserver struct{}
@@ -70,3 +91,6 @@ func (NopObserver) Joined(context.Context, context.Context) {}
 
 // PanicRecovered does nothing.
 func (NopObserver) PanicRecovered(context.Context, any, []byte) {}
+
+// Count does nothing.
+func (NopObserver) Count(context.Context, Event) {}

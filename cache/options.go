@@ -34,6 +34,10 @@ type Options struct {
 	// MaxAge is the oldest acceptable value at the time of the call; nil accepts any that a cache still holds. An older one is a
 	// miss in every layer. A computation still running is always young enough.
 	MaxAge *time.Duration
+	// Checkpoint is the digest of what makes the value. It is written beside a shared value and checked when one is read.
+	Checkpoint string
+	// Source names what computes the value (a probe), for Ladder.ReleaseLeases.
+	Source string
 }
 
 // Entry is a value and when its computation ended. Its age counts from then in every layer.

@@ -107,5 +107,5 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 	w.WriteHeader(code)
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
-	_ = encoder.Encode(body) // the reader has left if it fails
+	_ = encoder.Encode(body) //nolint:errchkjson // the bodies are plain data; the reader has left if it fails
 }

@@ -18,7 +18,7 @@ var (
 		"Translate hello into French.", "Translate thank you into Spanish.", "Say hello.", "Hi, how are you?",
 		"What colour is the sky?", "Which is larger, 3 or 8?", "Name three fruits.", "Spell the word bicycle.",
 		"What day comes after Monday?", "Write a short greeting.", "What is the opposite of hot?",
-		"Summarise this sentence: the cat sat on the mat.", "Fix the typo: teh house.", "List the months of the year.",
+		"Summarise this sentence: the cat sat on the mat.", "Correct the spelling of this word.", "List the months of the year.",
 		"Is water wet?",
 	}
 	demoHard = []string{

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"strings"
 
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
@@ -99,12 +100,12 @@ func firstUser(messages []Message) string {
 // search ends at the model's last answer: what the user asked before it has been
 // dealt with, and must not be scored for a turn that holds only an attachment.
 func latestUser(messages []Message) string {
-	for i := len(messages) - 1; i >= 0; i-- {
-		switch messages[i].Role {
+	for _, m := range slices.Backward(messages) {
+		switch m.Role {
 		case SpeakerAssistant:
 			return ""
 		case SpeakerUser:
-			if text := join(messages[i].Texts, "\n"); strings.TrimSpace(text) != "" {
+			if text := join(m.Texts, "\n"); strings.TrimSpace(text) != "" {
 				return text
 			}
 		case SpeakerOther:

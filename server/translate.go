@@ -164,7 +164,7 @@ func decisionToProto(dec *Decision) *pointsmanv1.DecideResponse {
 	out.Margin = &learned.Choice.Margin
 	out.CheckpointDigest = learned.Scores.Digest
 	out.ScoreTime = timestamppb.New(learned.Computed)
-	out.TaskTokens = int32(min(learned.Scores.Tokens, math.MaxInt32)) //nolint:gosec // bounded here
+	out.TaskTokens = int32(min(learned.Scores.Tokens, math.MaxInt32))
 	if w, ok := dec.TradeOff.QualityWeight(); ok {
 		out.TradeOffUsed = &pointsmanv1.DecideResponse_QualityWeight{QualityWeight: w}
 	} else if t, ok := dec.TradeOff.Tolerance(); ok {
@@ -216,7 +216,7 @@ func routeToProto(r *Route) *pointsmanv1.Route {
 		Mode:             r.Mode,
 		Encoder:          manifest.Encoder,
 		CheckpointDigest: r.Checkpoint.Digest(),
-		EnsembleSize:     int32(manifest.EnsembleSize), //nolint:gosec // a checkpoint in memory has fewer members
+		EnsembleSize:     int32(manifest.EnsembleSize),
 		Heads:            r.Checkpoint.Heads(),
 		ProbeState:       probeStateToProto(r.Probe.Status().State),
 	}

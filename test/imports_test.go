@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -102,10 +103,8 @@ func breach(from, to string) string {
 	case target == from:
 		return ""
 	}
-	for _, name := range allowed {
-		if name == target {
-			return ""
-		}
+	if slices.Contains(allowed, target) {
+		return ""
 	}
 	return from + " may import only " + strings.Join(allowed, ", ")
 }

@@ -55,7 +55,7 @@ func newFolder(e Endpoint, maxBytes int64) (*folder, error) {
 func (f *folder) resolve(path string) (string, error) {
 	for element := range strings.SplitSeq(path, "/") {
 		if element == ".." {
-			return "", errors.New("reported path climbs with ..")
+			return "", errors.New("reported path has a .. in it")
 		}
 	}
 	if strings.ContainsRune(path, 0) {
@@ -110,7 +110,7 @@ func (f *folder) await(ctx context.Context, name string) (*claim, error) {
 		case free.IsZero():
 			free = time.Now()
 		case time.Since(free) >= lockFreeGrace:
-			return c, fmt.Errorf("lock is free but %w", err)
+			return c, fmt.Errorf("lock is free, but %w", err)
 		}
 		timer.Reset(pause)
 		select {
@@ -124,7 +124,7 @@ func (f *folder) await(ctx context.Context, name string) (*claim, error) {
 }
 
 // errNotYet says that a later look may find a whole file.
-var errNotYet = errors.New("no whole file")
+var errNotYet = errors.New("artifact is not ready")
 
 // lateError is the error of a wait that ended without a whole file.
 func lateError(cause error, lock lockState, last error) error {

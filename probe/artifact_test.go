@@ -249,8 +249,10 @@ func TestAwait(t *testing.T) {
 			writeFile(t, path, whole[:len(whole)-3])
 			return func() { writeFile(t, path, whole) }
 		}, lockNone, nil, soon, time.Second, false},
-		{"no lock, no file", soon, func(*testing.T, string) func() { return nil },
-			lockNone, errNotYet, soon, time.Second, false},
+		{
+			"no lock, no file", soon, func(*testing.T, string) func() { return nil },
+			lockNone, errNotYet, soon, time.Second, false,
+		},
 		{"no lock, file never whole", soon, func(t *testing.T, path string) func() {
 			writeFile(t, path, whole[:20])
 			return nil

@@ -33,7 +33,7 @@ const (
 )
 
 // errRequestTime is the cause of a request that took too long.
-var errRequestTime = errors.New("request_timeout")
+var errRequestTime = errors.New("request_timeout is over")
 
 // client speaks vLLM's chat completions API.
 type client struct {

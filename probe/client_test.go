@@ -44,11 +44,14 @@ func TestRequest(t *testing.T) {
 		{"plain", func(*Config) {}, Request{Task: secretTask}, `{
 			"model": "encoder", "messages": [{"role": "user", "content": "the patient's name is <Mr & Mrs Smith>"}],
 			"max_tokens": 1, "temperature": 0, "return_token_ids": true, "kv_transfer_params": {"include_output_tokens": false}}`},
-		{"everything", func(c *Config) { c.ChatTemplateKwargs = map[string]any{"enable_thinking": false} },
-			Request{Task: "hi", CacheSalt: "tenant"}, `{
+		{
+			"everything", func(c *Config) { c.ChatTemplateKwargs = map[string]any{"enable_thinking": false} },
+			Request{Task: "hi", CacheSalt: "tenant"},
+			`{
 			"model": "encoder", "messages": [{"role": "user", "content": "hi"}],
 			"max_tokens": 1, "temperature": 0, "return_token_ids": true, "kv_transfer_params": {"include_output_tokens": false},
-			"chat_template_kwargs": {"enable_thinking": false}, "cache_salt": "tenant"}`},
+			"chat_template_kwargs": {"enable_thinking": false}, "cache_salt": "tenant"}`,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -165,7 +168,7 @@ func TestAnswerErrors(t *testing.T) {
 				}
 			}
 		}, ErrProtocol, "longer than"},
-		{"cut connection", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, ErrUnavailable, "connection closed"},
+		{"cut connection", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ErrUnavailable, "connection closed"},
 		{"cut body", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, "{")

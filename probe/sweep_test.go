@@ -46,23 +46,37 @@ func TestSweep(t *testing.T) {
 		left       []string
 		want       SweepReport
 	}{
-		{name: "stale with and without lock", old: []string{ours + "1.safetensors", ours + "1.safetensors.lock", ours + "2.safetensors"},
-			want: SweepReport{Removed: 3}},
+		{
+			name: "stale with and without lock", old: []string{ours + "1.safetensors", ours + "1.safetensors.lock", ours + "2.safetensors"},
+			want: SweepReport{Removed: 3},
+		},
 		{name: "orphan lock", old: []string{ours + "1.safetensors.lock"}, want: SweepReport{Removed: 1}},
-		{name: "young", young: []string{ours + "1.safetensors", ours + "1.safetensors.lock", ours + "2.safetensors.lock"},
-			left: []string{ours + "1.safetensors", ours + "1.safetensors.lock", ours + "2.safetensors.lock"}},
-		{name: "stale lock of a young artifact", old: []string{ours + "1.safetensors.lock"}, young: []string{ours + "1.safetensors"},
-			left: []string{ours + "1.safetensors", ours + "1.safetensors.lock"}},
-		{name: "held lock", old: []string{ours + "1.safetensors"}, held: ours + "1.safetensors.lock",
-			left: []string{ours + "1.safetensors", ours + "1.safetensors.lock"}, want: SweepReport{Held: 1}},
+		{
+			name: "young", young: []string{ours + "1.safetensors", ours + "1.safetensors.lock", ours + "2.safetensors.lock"},
+			left: []string{ours + "1.safetensors", ours + "1.safetensors.lock", ours + "2.safetensors.lock"},
+		},
+		{
+			name: "stale lock of a young artifact", old: []string{ours + "1.safetensors.lock"}, young: []string{ours + "1.safetensors"},
+			left: []string{ours + "1.safetensors", ours + "1.safetensors.lock"},
+		},
+		{
+			name: "held lock", old: []string{ours + "1.safetensors"}, held: ours + "1.safetensors.lock",
+			left: []string{ours + "1.safetensors", ours + "1.safetensors.lock"}, want: SweepReport{Held: 1},
+		},
 		{name: "held orphan lock", held: ours + "1.safetensors.lock", left: []string{ours + "1.safetensors.lock"}, want: SweepReport{Held: 1}},
-		{name: "others", old: []string{theirs + "1.safetensors", theirs + "1.safetensors.lock", "keep.txt", "keep.lock"},
-			left: []string{theirs + "1.safetensors", theirs + "1.safetensors.lock", "keep.lock", "keep.txt"}, want: SweepReport{Foreign: 2}},
+		{
+			name: "others", old: []string{theirs + "1.safetensors", theirs + "1.safetensors.lock", "keep.txt", "keep.lock"},
+			left: []string{theirs + "1.safetensors", theirs + "1.safetensors.lock", "keep.lock", "keep.txt"}, want: SweepReport{Foreign: 2},
+		},
 		{name: "ours under a wrong extension", old: []string{ours + "1.bin", ours + "1.bin.lock"}, want: SweepReport{Removed: 2}},
-		{name: "all", all: true, old: []string{theirs + "1.safetensors", theirs + "1.safetensors.lock", ours + "1.safetensors", "keep.txt", "keep.lock"},
-			left: []string{"keep.lock", "keep.txt"}, want: SweepReport{Removed: 3}},
-		{name: "all, but held", all: true, old: []string{theirs + "1.safetensors"}, held: theirs + "1.safetensors.lock",
-			left: []string{theirs + "1.safetensors", theirs + "1.safetensors.lock"}, want: SweepReport{Held: 1}},
+		{
+			name: "all", all: true, old: []string{theirs + "1.safetensors", theirs + "1.safetensors.lock", ours + "1.safetensors", "keep.txt", "keep.lock"},
+			left: []string{"keep.lock", "keep.txt"}, want: SweepReport{Removed: 3},
+		},
+		{
+			name: "all, but held", all: true, old: []string{theirs + "1.safetensors"}, held: theirs + "1.safetensors.lock",
+			left: []string{theirs + "1.safetensors", theirs + "1.safetensors.lock"}, want: SweepReport{Held: 1},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 )
 
 // errArtifactTime is the cause of an artifact that took too long.
-var errArtifactTime = errors.New("artifact_timeout")
+var errArtifactTime = errors.New("artifact_timeout is over")
 
 // VLLM is a probe backed by one vLLM server and the folder it shares. It is safe for concurrent use.
 type VLLM struct {
@@ -69,6 +69,9 @@ func New(cfg Config, opts ...Option) (*VLLM, error) {
 	}
 	if v.folder, err = newFolder(cfg.Endpoint, cfg.MaxArtifactBytes); err != nil {
 		return nil, fmt.Errorf("probe %s: %w", cfg.Name, err)
+	}
+	for _, warning := range v.Warnings() {
+		v.log.Warn("hidden-states folder needs attention", "warning", warning)
 	}
 	v.closing, v.close = context.WithCancel(context.Background())
 	v.halted, v.halt = context.WithCancel(context.Background())

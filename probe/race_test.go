@@ -1,0 +1,6 @@
+//go:build race
+
+package probe
+
+// raceDetector makes pooling some twenty times slower.
+const raceDetector = true

@@ -138,9 +138,10 @@ func (d *Decider) scores(ctx context.Context, route *Route, task string, req *Re
 	// here at its end.
 	spent := make(chan Timing, 1)
 	result, err := d.ladder.Get(ctx, d.keyer.Key(fields), cache.Options{
-		Policy: req.CachePolicy,
-		MaxAge: req.MaxAge,
-		Reach:  reach(route.Probe, time.Until(answerBy)),
+		Policy:     req.CachePolicy,
+		MaxAge:     req.MaxAge,
+		Checkpoint: route.key.CheckpointDigest,
+		Reach:      reach(route.Probe, time.Until(answerBy)),
 	}, func(ctx context.Context) (Scores, error) {
 		scores, timing, err := d.compute(ctx, route, probe.Request{Task: task, CacheSalt: req.Namespace, Shape: route.shape})
 		spent <- timing

@@ -20,6 +20,9 @@ import (
 // TestPoolingAHugeArtifactTakesLittleMemory pools 2 GiB, every value of which is
 // read: with one layer, whose zeros are allowed, a sparse file will do.
 func TestPoolingAHugeArtifactTakesLittleMemory(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector takes memory and time of its own; make test runs this without it")
+	}
 	if _, err := os.Stat("/proc/self/clear_refs"); err != nil {
 		t.Skip("the peak of memory is read from Linux's /proc")
 	}

@@ -210,7 +210,7 @@ func sharedRenewAfterLoss(t *testing.T, s cache.SharedLayer) {
 func sharedSeparateLives(t *testing.T, s cache.SharedLayer) {
 	l := newLease(t)
 	store(t, s, cache.Lease{Key: l.Key}, "old", time.Minute)
-	if c := claim(t, s, l, []byte("old")); !c.Won {
+	if c := claim(t, s, l, claim(t, s, l, nil).Raw); !c.Won {
 		t.Fatal("claim past the old value: not won")
 	}
 	time.Sleep(leaseTTL + leaseTTL/2)

@@ -1,0 +1,4 @@
+package rediscache
+
+// childMain is replaced below.
+func childMain() bool { return false }

@@ -129,7 +129,7 @@ func TestFaults(t *testing.T) {
 				if c.Fault == vllmsim.Hang() {
 					cfg.RequestTimeout = 500 * time.Millisecond
 				}
-				cfg.ArtifactTimeout = 500 * time.Millisecond
+				cfg.ArtifactTimeout = 3 * time.Second // writing 2 MiB takes the stand-in a while, too, on a busy machine
 				v := newProbe(t, cfg)
 				sim.QueueFaults(c.Fault)
 				kept := filepath.Join(outside, "kept.safetensors")

@@ -15,13 +15,13 @@ import (
 	"github.com/pointsman-dev/pointsman/probe/vllmsim"
 )
 
-// patient is a probe that gives up, sweeps and tries again quickly, and whose
-// breaker stays out of the way.
-const patient = `
+// impatient is a probe that gives up early, though not so early that a busy
+// machine looks like a fault, sweeps often, and whose breaker stays out of the way.
+const impatient = `
 queue_timeout: 100ms
-request_timeout: 500ms
-artifact_timeout: 400ms
-sweep: { interval: 20ms, min_age: 1001ms }
+request_timeout: 8s
+artifact_timeout: 3s
+sweep: { interval: 100ms, min_age: 11101ms }
 breaker: { failures: 1000000, open_for: 1ms }
 `
 
@@ -32,9 +32,11 @@ breaker: { failures: 1000000, open_for: 1ms }
 func TestEveryFaultFallsBackAndLeavesNothing(t *testing.T) {
 	for _, regime := range []vllmsim.Regime{vllmsim.RegimeA, vllmsim.RegimeB, vllmsim.RegimeC} {
 		t.Run(regime.String(), func(t *testing.T) {
+			t.Parallel() // most of it is waiting
 			w := start(t, setup{
 				sim:       vllmsim.Config{Regime: regime, WriteDelay: 5 * time.Millisecond},
-				probeYAML: patient,
+				probeYAML: impatient,
+				routeYAML: "decide_timeout: 1m",
 			})
 			outside := filepath.Join(w.root, "outside")
 			writeFile(t, filepath.Join(outside, "bystander.safetensors"))

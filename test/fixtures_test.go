@@ -169,7 +169,7 @@ func startReplay(t *testing.T, checkpoint string, heads [2]string, costs costPai
 	r.mu.Lock() // until the folder is known
 	w := start(t, setup{
 		vllm: r, checkpoint: filepath.Join(checkpointsDir, checkpoint), encoder: encoderOf(t, filepath.Join(checkpointsDir, checkpoint)),
-		heads: heads, costs: [2]float64{costs.strong, costs.weak}, probeYAML: patient,
+		heads: heads, costs: [2]float64{costs.strong, costs.weak}, probeYAML: impatient, routeYAML: "decide_timeout: 1m",
 	})
 	r.dir = w.dir
 	r.mu.Unlock()

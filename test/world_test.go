@@ -196,7 +196,7 @@ func (w *world) files(t *testing.T) []string {
 // come.
 func eventually(t *testing.T, wrong func() string) {
 	t.Helper()
-	const patience, step = 20 * time.Second, 2 * time.Millisecond
+	const patience, step = 60 * time.Second, 2 * time.Millisecond
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(step) {
 		if wrong() == "" {
 			return

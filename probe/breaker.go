@@ -13,7 +13,7 @@ type breaker struct {
 	circuit *gobreaker.TwoStepCircuitBreaker[struct{}]
 }
 
-func newBreaker(cfg Breaker) *breaker {
+func newBreaker(cfg Breaker, changed func(State)) *breaker {
 	return &breaker{gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		MaxRequests: 1, // half open: one request tries
 		Timeout:     cfg.OpenFor,
@@ -23,6 +23,7 @@ func newBreaker(cfg Breaker) *breaker {
 		IsSuccessful: func(err error) bool {
 			return !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrTimeout)
 		},
+		OnStateChange: func(_ string, _, to gobreaker.State) { changed(stateOf(to)) },
 		// A request that was cut off because the probe closes says nothing about vLLM.
 		IsExcluded: func(err error) bool { return errors.Is(err, ErrClosed) },
 	})}
@@ -45,8 +46,10 @@ func (b *breaker) allow() (done func(error), err error) {
 }
 
 // state is the circuit's part of the probe's state.
-func (b *breaker) state() State {
-	switch b.circuit.State() {
+func (b *breaker) state() State { return stateOf(b.circuit.State()) }
+
+func stateOf(s gobreaker.State) State {
+	switch s {
 	case gobreaker.StateOpen:
 		return StateDown
 	case gobreaker.StateHalfOpen:

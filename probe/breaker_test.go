@@ -10,7 +10,7 @@ import (
 
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBreaker(Breaker{Failures: 3, OpenFor: 10 * time.Second})
+		b := newBreaker(Breaker{Failures: 3, OpenFor: 10 * time.Second}, func(State) {})
 		send := func(err error) {
 			t.Helper()
 			done, allowErr := b.allow()

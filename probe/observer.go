@@ -36,6 +36,9 @@ type Observer interface {
 	Inject(ctx context.Context, header http.Header)
 	// Artifact is called once for each artifact that was looked for, after its clean-up.
 	Artifact(ctx context.Context, report ArtifactReport)
+	// Breaker is called when the circuit breaker opens (StateDown), tries again (StateDegraded) or closes (StateReady).
+	// It must not call the probe, which waits for it.
+	Breaker(state State)
 	// Swept is called after every background sweep.
 	Swept(report SweepReport)
 }
@@ -71,6 +74,9 @@ func (NopObserver) Inject(context.Context, http.Header) {}
 
 // Artifact implements [Observer].
 func (NopObserver) Artifact(context.Context, ArtifactReport) {}
+
+// Breaker implements [Observer].
+func (NopObserver) Breaker(State) {}
 
 // Swept implements [Observer].
 func (NopObserver) Swept(SweepReport) {}

@@ -54,7 +54,6 @@ func New(cfg Config, opts ...Option) (*VLLM, error) {
 	v := &VLLM{
 		cfg:      cfg,
 		gate:     newGate(cfg.MaxInFlight, cfg.MaxQueue, cfg.QueueTimeout),
-		breaker:  newBreaker(cfg.Breaker),
 		observer: NopObserver{},
 		log:      slog.New(slog.DiscardHandler),
 		instance: randomHex(4),
@@ -63,6 +62,7 @@ func New(cfg Config, opts ...Option) (*VLLM, error) {
 		opt(v)
 	}
 	v.log = v.log.With("probe", cfg.Name)
+	v.breaker = newBreaker(cfg.Breaker, v.observer.Breaker)
 	var err error
 	if v.client, err = newClient(cfg); err != nil {
 		return nil, fmt.Errorf("probe %s: %w", cfg.Name, err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pointsman-dev/pointsman/cache/rediscache"
 	"github.com/pointsman-dev/pointsman/probe"
 )
 
@@ -51,6 +52,15 @@ type readinessReport struct {
 	Phase  string                 `json:"phase"`
 	Routes map[string]routeReport `json:"routes"`
 	Probes map[string]probeReport `json:"probes"`
+	// SharedCache is absent without one.
+	SharedCache *sharedCacheReport `json:"shared_cache,omitempty"`
+}
+
+type sharedCacheReport struct {
+	// State is READY, or DEGRADED while decisions do without it.
+	State string    `json:"state"`
+	Since time.Time `json:"since"`
+	Error string    `json:"error,omitempty"`
 }
 
 type routeReport struct {
@@ -85,6 +95,20 @@ func (s *Server) readiness() readinessReport {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.probes)) {
 		report.Probes[name] = reportProbe(s.probes[name].Status())
+	}
+	if s.redis != nil {
+		report.SharedCache = reportSharedCache(s.redis.Status())
+	}
+	return report
+}
+
+func reportSharedCache(status rediscache.Status) *sharedCacheReport {
+	report := &sharedCacheReport{State: "READY", Since: status.Since}
+	if !status.Ready {
+		report.State = "DEGRADED"
+		if status.Err != nil {
+			report.Error = status.Err.Error()
+		}
 	}
 	return report
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pointsman-dev/pointsman/cache"
+	"github.com/pointsman-dev/pointsman/cache/rediscache"
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 	"github.com/pointsman-dev/pointsman/probe"
 	"github.com/pointsman-dev/pointsman/scorer"
@@ -180,4 +181,37 @@ func cacheConfig(c *config.Config) cache.Config {
 	out.MaxEntries = c.Cache.Local.MaxEntries
 	out.ComputeTimeout = budget + computeMargin
 	return out
+}
+
+// redisConfig is the shared cache's configuration in its own terms.
+func redisConfig(c *config.Config) rediscache.Config {
+	r := c.Cache.Redis
+	out := rediscache.DefaultConfig()
+	out.URL = r.URL
+	out.Username, out.Password = r.Username, r.Password.Reveal()
+	out.SentinelUsername, out.SentinelPassword = r.SentinelUsername, r.SentinelPassword.Reveal()
+	out.Secret = []byte(c.Cache.Secret.Reveal())
+	out.OpTimeout = time.Duration(r.OpTimeout)
+	if r.TLS != nil {
+		out.TLS = rediscache.TLS(*r.TLS)
+	}
+	return out
+}
+
+// returnLeases gives a probe's leases back when its breaker opens: another process
+// may be able to compute what this one cannot.
+type returnLeases struct {
+	probe.Observer
+
+	probe string
+	// ladder is set before the probe is first asked.
+	ladder **cache.Ladder[Scores]
+}
+
+// Breaker implements [probe.Observer].
+func (r returnLeases) Breaker(state probe.State) {
+	r.Observer.Breaker(state)
+	if state == probe.StateDown {
+		(*r.ladder).ReleaseLeases(r.probe)
+	}
 }

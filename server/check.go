@@ -20,7 +20,7 @@ import (
 const (
 	ExitGood    = 0 // the service would start, and its probes answer; there may be warnings
 	ExitBroken  = 1 // the service would not start
-	ExitFailing = 2 // the service would start, but a probe does not answer as its routes need
+	ExitFailing = 2 // the service would start, but a probe or Redis does not answer as it should
 )
 
 // canaryPrompt is what check asks each probe.
@@ -46,6 +46,9 @@ type CheckReport struct {
 	Warnings []string     `json:"warnings,omitempty"`
 	Routes   []RouteCheck `json:"routes,omitempty"`
 	Probes   []ProbeCheck `json:"probes,omitempty"`
+	// SharedCache is what asking Redis came to: "answered" or what failed. Empty
+	// without one, or offline.
+	SharedCache string `json:"shared_cache,omitempty"`
 }
 
 // RouteCheck is a route that could be built.
@@ -126,6 +129,13 @@ func check(ctx context.Context, opts CheckOptions) *CheckReport {
 			report.ExitCode = ExitFailing
 		}
 		report.Probes = append(report.Probes, found)
+	}
+	if s.redis != nil {
+		report.SharedCache = "answered"
+		if err := s.redis.Check(ctx); err != nil {
+			report.SharedCache = err.Error()
+			report.ExitCode = ExitFailing
+		}
 	}
 	return report
 }
@@ -228,11 +238,18 @@ func (r *CheckReport) text(offline bool) string {
 			fmt.Fprintf(&b, "WARNING  probe %s: %s\n", p.Name, w)
 		}
 	}
+	switch r.SharedCache {
+	case "":
+	case "answered":
+		fmt.Fprintln(&b, "redis    answered")
+	default:
+		fmt.Fprintf(&b, "FAILING  redis: %s\n", r.SharedCache)
+	}
 	switch {
 	case r.ExitCode == ExitBroken:
 		fmt.Fprintf(&b, "%s: the service would not start\n", r.Config)
 	case r.ExitCode == ExitFailing:
-		fmt.Fprintf(&b, "%s: the service would start, and answer its fallback targets where a probe fails\n", r.Config)
+		fmt.Fprintf(&b, "%s: the service would start, and answer its fallback targets where a probe fails, and do without a Redis that fails\n", r.Config)
 	case offline:
 		fmt.Fprintf(&b, "%s: good; no probe was asked (--offline)\n", r.Config)
 	default:

@@ -141,6 +141,7 @@ func (d *Decider) scores(ctx context.Context, route *Route, task string, req *Re
 		Policy:     req.CachePolicy,
 		MaxAge:     req.MaxAge,
 		Checkpoint: route.key.CheckpointDigest,
+		Source:     route.probeName,
 		Reach:      reach(route.Probe, time.Until(answerBy)),
 	}, func(ctx context.Context) (Scores, error) {
 		scores, timing, err := d.compute(ctx, route, probe.Request{Task: task, CacheSalt: req.Namespace, Shape: route.shape})

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/pointsman-dev/pointsman/cache"
+	"github.com/pointsman-dev/pointsman/cache/rediscache"
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 	"github.com/pointsman-dev/pointsman/probe"
 	"github.com/pointsman-dev/pointsman/server/config"
@@ -34,6 +35,7 @@ type Server struct {
 	cfg      *config.Config
 	log      *slog.Logger
 	probes   map[string]*probe.VLLM
+	redis    *rediscache.Cache // nil without a shared cache
 	ladder   *cache.Ladder[Scores]
 	decider  *Decider
 	grpc     *grpc.Server
@@ -64,7 +66,8 @@ func (s *Server) build() error {
 		errs = append(errs, errors.New("grpc.auth: this version cannot check tokens yet; remove it, and keep the port on loopback or behind a proxy"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.cfg.Probes)) {
-		p, err := probe.New(probeConfig(name, s.cfg.Probes[name]), probe.WithLogger(s.log))
+		p, err := probe.New(probeConfig(name, s.cfg.Probes[name]), probe.WithLogger(s.log),
+			probe.WithObserver(returnLeases{Observer: probe.NopObserver{}, probe: name, ladder: &s.ladder}))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("probe %q: %w", name, err))
 			continue
@@ -84,7 +87,14 @@ func (s *Server) build() error {
 	if err != nil {
 		return err
 	}
-	if s.ladder, err = cache.New(cacheConfig(s.cfg), cache.Deps[Scores]{}); err != nil {
+	deps := cache.Deps[Scores]{Codec: scoresCodec{}}
+	if s.cfg.Cache.Redis != nil {
+		if s.redis, err = rediscache.New(redisConfig(s.cfg)); err != nil {
+			return fmt.Errorf("cache.redis: %w", err)
+		}
+		deps.Shared = s.redis
+	}
+	if s.ladder, err = cache.New(cacheConfig(s.cfg), deps); err != nil {
 		return err
 	}
 	s.decider = &Decider{
@@ -222,6 +232,11 @@ func (s *Server) Close(ctx context.Context) error {
 	if s.ladder != nil {
 		if err := s.ladder.Close(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("closing the cache: %w", err))
+		}
+	}
+	if s.redis != nil { // after the ladder, which stores to the last
+		if err := s.redis.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("closing the shared cache: %w", err))
 		}
 	}
 	return errors.Join(errs...)

@@ -148,13 +148,17 @@ type LocalCache struct {
 
 // Redis is the cache shared by all processes.
 type Redis struct {
-	URL          string    `yaml:"url" need:"true" doc:"redis://host:port/db, or rediss:// for TLS. No user name or password in it."`
-	Username     string    `yaml:"username,omitempty" doc:"The ACL user. Absent: Redis's default user."`
-	PasswordEnv  string    `yaml:"password_env,omitempty" doc:"The environment variable that holds the password."`
-	PasswordFile string    `yaml:"password_file,omitempty" path:"true" doc:"The file that holds the password; white space at its end is dropped."`
-	Password     Secret    `yaml:"-"`
-	OpTimeout    Duration  `yaml:"op_timeout" range:"1ms..10s" doc:"How long one operation may take before Redis is done without."`
-	TLS          *RedisTLS `yaml:"tls,omitempty" doc:"Whom to trust and what to present; needs a rediss:// URL."`
+	URL                  string    `yaml:"url" need:"true" doc:"redis://host:port/db, redis+sentinel://host:port,…/master/db or redis+cluster://host:port,…; with rediss for TLS. No user name or password in it."`
+	Username             string    `yaml:"username,omitempty" doc:"The ACL user. Absent: Redis's default user."`
+	PasswordEnv          string    `yaml:"password_env,omitempty" doc:"The environment variable that holds the password."`
+	PasswordFile         string    `yaml:"password_file,omitempty" path:"true" doc:"The file that holds the password; white space at its end is dropped."`
+	Password             Secret    `yaml:"-"`
+	SentinelUsername     string    `yaml:"sentinel_username,omitempty" doc:"The ACL user of the sentinels. Absent: their default user."`
+	SentinelPasswordEnv  string    `yaml:"sentinel_password_env,omitempty" doc:"The environment variable that holds the sentinels' password."`
+	SentinelPasswordFile string    `yaml:"sentinel_password_file,omitempty" path:"true" doc:"The file that holds the sentinels' password; white space at its end is dropped."`
+	SentinelPassword     Secret    `yaml:"-"`
+	OpTimeout            Duration  `yaml:"op_timeout" range:"1ms..100ms" doc:"How long one operation may take before Redis is done without."`
+	TLS                  *RedisTLS `yaml:"tls,omitempty" doc:"Whom to trust and what to present; needs a rediss URL."`
 }
 
 // RedisTLS is the client's side of TLS to Redis.

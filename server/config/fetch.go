@@ -34,6 +34,7 @@ func (c *Config) fetchSecrets(f *file, opts LoadOptions) {
 	}
 	if r := c.Cache.Redis; r != nil {
 		r.Password = fetchSecret(f, opts, "cache.redis", "password", r.PasswordEnv, r.PasswordFile)
+		r.SentinelPassword = fetchSecret(f, opts, "cache.redis", "sentinel_password", r.SentinelPasswordEnv, r.SentinelPasswordFile)
 	}
 }
 

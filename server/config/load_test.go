@@ -271,10 +271,10 @@ func TestParseProblems(t *testing.T) {
 			"14:8: grpc.auth.tokens_file: is missing: file with the accepted bearer tokens",
 		}},
 		{"Redis without an address", withLines("", "", "cache:\n  redis:\n"), []string{
-			"13:9: cache.redis.url: is missing: redis://host:port/db, or rediss:// for TLS. No user name or password in it",
+			"13:9: cache.redis.url: is missing: redis://host:port/db, redis+sentinel://host:port,…/master/db or redis+cluster://host:port,…; with rediss for TLS. No user name or password in it",
 		}},
 		{"Redis TLS in plaintext", withLines("", "", "cache:\n  redis: {url: \"redis://h\", tls: {cert_file: a}}\n"), []string{
-			"13:34: cache.redis.tls: needs a URL that begins with rediss://",
+			"13:34: cache.redis.tls: needs a URL that begins with rediss",
 		}},
 		{"half of a client certificate", withLines("", "", "cache:\n  redis: {url: \"rediss://h\", tls: {cert_file: a}}\n"), []string{
 			"13:35: cache.redis.tls: has one of cert_file and key_file: give both or neither",
@@ -328,7 +328,7 @@ func TestParseProblemsDoNotShowSecrets(t *testing.T) {
 		{"no host", strings.Replace(withLines("", "", ""), "http://h:1/v1", "http:hunter2", 1), "11:28: probes.qwen.endpoints[0].base_url: must name a host, such as http://127.0.0.1:8000/v1"},
 		{"unreadable URL", strings.Replace(withLines("", "", ""), "http://h:1/v1", "http://hunter2:x/%zz", 1), "11:28: probes.qwen.endpoints[0].base_url: must be a URL, such as http://127.0.0.1:8000/v1"},
 		{"password in Redis's URL", withLines("", "", "cache: {redis: {url: \"redis://:hunter2@h\"}}\n"), "12:22: cache.redis.url: must not hold a user name or password; secrets have keys of their own, such as redis://127.0.0.1:6379/0"},
-		{"Redis path", withLines("", "", "cache: {redis: {url: \"redis://h/hunter2\"}}\n"), "12:22: cache.redis.url: must end in a database number, such as redis://127.0.0.1:6379/0"},
+		{"Redis query", withLines("", "", "cache: {redis: {url: \"redis://h/0?hunter2\"}}\n"), "12:22: cache.redis.url: must be a URL such as redis://127.0.0.1:6379/0, redis+sentinel://host:26379/master or redis+cluster://host:6379"},
 		{"key in place of its name", withLines("", "    api_key_env: sk-hunter2\n", ""), "12:18: probes.qwen.api_key_env: must be the name of an environment variable, not the secret itself"},
 		{"key that could be a name", withLines("", "    api_key_env: hf_hunter2\n", ""), "12:18: probes.qwen.api_key_env: the environment variable it names is not set: set it or remove the key"},
 	}

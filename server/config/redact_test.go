@@ -62,6 +62,8 @@ cache:
     url: "rediss://h:1/2"
     username: u
     password_env: KEY
+    sentinel_username: s
+    sentinel_password_env: KEY
     op_timeout: 10ms
     tls: {ca_file: ca, cert_file: c, key_file: k, server_name: n}
 log: {level: debug, format: text}

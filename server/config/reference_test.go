@@ -41,7 +41,8 @@ func TestReferenceDocumentsEveryKey(t *testing.T) {
 		}
 	}
 	for path := range docs {
-		if !used[path] && path != "probes.*.api_key_file" && path != "cache.secret_file" && path != "cache.redis.password_file" {
+		if !used[path] && path != "probes.*.api_key_file" && path != "cache.secret_file" &&
+			path != "cache.redis.password_file" && path != "cache.redis.sentinel_password_file" {
 			t.Errorf("%s is in the reference and in no example", path)
 		}
 	}

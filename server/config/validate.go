@@ -275,24 +275,24 @@ func withSuffix(words []string, suffix string) []string {
 	return out
 }
 
-// databasePath is the path of a Redis URL: a database number or nothing.
-var databasePath = regexp.MustCompile(`^/?[0-9]{0,4}$`)
+// redisURL is the form of a Redis URL: what names the hosts, the master and the
+// database is read by the cache itself.
+var redisURL = regexp.MustCompile(`^rediss?(\+sentinel|\+cluster)?://[^/@?#]+(/[^@?#]*)?$`)
 
 func (r *Redis) validate(f *file) {
 	const at = "cache.redis"
-	if r.URL != "" {
-		u, err := url.Parse(r.URL)
-		if problem := urlProblem(r.URL, "redis", "rediss"); problem != "" {
-			f.checkf(at+".url", nil, "%s, such as redis://127.0.0.1:6379/0", problem)
-		} else if err == nil && !databasePath.MatchString(u.Path) {
-			f.checkf(at+".url", nil, "must end in a database number, such as redis://127.0.0.1:6379/0")
-		}
+	switch {
+	case r.URL == "" || redisURL.MatchString(r.URL):
+	case strings.Contains(r.URL, "@"):
+		f.checkf(at+".url", nil, "must not hold a user name or password; secrets have keys of their own, such as redis://127.0.0.1:6379/0")
+	default:
+		f.checkf(at+".url", nil, "must be a URL such as redis://127.0.0.1:6379/0, redis+sentinel://host:26379/master or redis+cluster://host:6379")
 	}
 	if r.TLS == nil {
 		return
 	}
-	if !strings.HasPrefix(strings.ToLower(r.URL), "rediss:") {
-		f.checkf(at+".tls", []string{at + ".url"}, "needs a URL that begins with rediss://")
+	if !strings.HasPrefix(r.URL, "rediss") {
+		f.checkf(at+".tls", []string{at + ".url"}, "needs a URL that begins with rediss")
 	}
 	if (r.TLS.CertFile == "") != (r.TLS.KeyFile == "") {
 		f.checkf(at+".tls", nil, "has one of cert_file and key_file: give both or neither")

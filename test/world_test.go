@@ -26,7 +26,19 @@ import (
 	"github.com/pointsman-dev/pointsman/server/config"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// scratch is a folder for what all tests share.
+var scratch string
+
+func TestMain(m *testing.M) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "pointsman-test-*"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(scratch) // the system's temporary folder
+		os.Exit(code)
+	}))
+}
 
 // The encoder that the tests' stand-in for vLLM plays, and its shape.
 const (

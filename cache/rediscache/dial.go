@@ -15,16 +15,27 @@ func dialer(files TLS, useTLS bool) func(ctx context.Context, network, addr stri
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 		defer cancel()
+		var d net.Dialer
 		if !useTLS {
-			var d net.Dialer
 			return d.DialContext(ctx, network, addr)
 		}
 		config, err := tlsConfig(files, addr)
 		if err != nil {
 			return nil, err
 		}
-		d := tls.Dialer{Config: config}
-		return d.DialContext(ctx, network, addr)
+		plain, err := d.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		secure := tls.Client(plain, config)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			_ = plain.Close()
+			if ctx.Err() != nil { // a server without TLS waits for the end of a line that never comes
+				return nil, fmt.Errorf("%w: no answer to the handshake", ErrTLS)
+			}
+			return nil, err
+		}
+		return secure, nil
 	}
 }
 

@@ -71,7 +71,7 @@ func secureError(err error) string {
 		invalid   x509.CertificateInvalidError
 		verify    *tls.CertificateVerificationError
 		record    tls.RecordHeaderError
-		alert     tls.AlertError
+		op        *net.OpError
 	)
 	switch {
 	case errors.As(err, &authority):
@@ -82,7 +82,7 @@ func secureError(err error) string {
 		return "certificate is not valid"
 	case errors.As(err, &record):
 		return "the server does not speak TLS"
-	case errors.As(err, &alert):
+	case errors.As(err, &op) && op.Op == "remote error": // crypto/tls for an alert it received
 		return "the server refuses our certificate or protocol"
 	}
 	return ""

@@ -19,6 +19,7 @@ type guard struct {
 	openFor   time.Duration
 	observer  Observer
 	probe     func(context.Context) error
+	relearn   func() // after an exchange found no answer: the layout of the cluster may have changed
 	breaker   *gobreaker.CircuitBreaker[struct{}]
 	slots     chan struct{}      // one for each exchange under way
 	opened    chan struct{}      // the breaker has opened
@@ -49,12 +50,13 @@ type callerLeft struct{ error }
 
 func (e callerLeft) Unwrap() error { return e.error }
 
-func newGuard(cfg Config, observer Observer, probe func(context.Context) error) *guard {
+func newGuard(cfg Config, observer Observer, probe func(context.Context) error, relearn func()) *guard {
 	g := &guard{
 		opTimeout: cfg.OpTimeout,
 		openFor:   cfg.OpenFor,
 		observer:  observer,
 		probe:     probe,
+		relearn:   relearn,
 		slots:     make(chan struct{}, cfg.PoolSize*slotsPerConnection),
 		opened:    make(chan struct{}, 1),
 		current:   Status{Err: errStarting, Since: time.Now()},
@@ -150,7 +152,11 @@ func (g *guard) blame(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return callerLeft{ErrTimeout}
 	}
-	return classify(err)
+	err = classify(err)
+	if !errors.Is(err, ErrReply) {
+		g.relearn()
+	}
+	return err
 }
 
 // keepProbing tries Redis once at the start, which also makes the first connection, and whenever the breaker has opened, until it
@@ -185,7 +191,7 @@ func (g *guard) keepProbing() {
 func (g *guard) tryOnce() bool {
 	_, err := g.breaker.Execute(func() (struct{}, error) {
 		if err := g.probe(g.ctx); err != nil {
-			return struct{}{}, classify(err)
+			return struct{}{}, g.blame(g.ctx, err)
 		}
 		return struct{}{}, nil
 	})

@@ -87,7 +87,7 @@ func New(cfg Config, opts ...Option) (*Cache, error) {
 			return nil, errors.Join(err, c.client.Close())
 		}
 	}
-	c.guard = newGuard(cfg, set.observer, c.probe)
+	c.guard = newGuard(cfg, set.observer, c.probe, c.relearn)
 	c.guard.start()
 	return c, nil
 }
@@ -253,6 +253,14 @@ func (c *Cache) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, backgroundTimeout)
 	defer cancel()
 	return c.releaseScript.Run(ctx, c.client, []string{leaseKey}, lease.Token[:]).Err()
+}
+
+// relearn asks for the cluster's layout again, in the background and at most a few times a second. The client does so by itself only
+// when a node says that it has changed, which a dead node cannot.
+func (c *Cache) relearn() {
+	if cluster, ok := c.client.(*redis.ClusterClient); ok {
+		cluster.ReloadState(context.Background())
+	}
 }
 
 // Check tries once whether Redis can be used, for `pointsman check`. Its error is one of ErrConnect, ErrTLS, ErrAuth, ErrTimeout and

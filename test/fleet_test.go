@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -48,9 +49,11 @@ type fleetSetup struct {
 	env       []string
 	redisURL  string // in place of the server's own, for a proxy in between
 	redis     *redistest.Server
+	// members and heads of the checkpoint; 0: three and two
+	members, heads int
 }
 
-func startFleet(t *testing.T, s fleetSetup) *fleet {
+func startFleet(t testing.TB, s fleetSetup) *fleet {
 	t.Helper()
 	root := t.TempDir()
 	f := &fleet{redis: s.redis}
@@ -73,7 +76,7 @@ func startFleet(t *testing.T, s fleetSetup) *fleet {
 			t.Error(err)
 		}
 	})
-	saveCheckpoint(t, filepath.Join(root, "router"), layers)
+	saveCheckpointOf(t, filepath.Join(root, "router"), layers, max(s.members, 3), max(s.heads, 2))
 	if s.redisURL == "" {
 		s.redisURL = "redis://" + f.redis.Addr
 	}
@@ -109,7 +112,7 @@ cache:
 	return f
 }
 
-func startReplica(t *testing.T, binary, config string, env []string, ports [2]int) *replica {
+func startReplica(t testing.TB, binary, config string, env []string, ports [2]int) *replica {
 	t.Helper()
 	r := &replica{log: &safeBuffer{}, admin: fmt.Sprintf("http://127.0.0.1:%d", ports[1])}
 	r.process = exec.Command(binary, "serve", "--config", config)
@@ -151,7 +154,7 @@ func tail(text string) string {
 	return text[max(0, len(text)-most):]
 }
 
-func fetch(t *testing.T, url string) string {
+func fetch(t testing.TB, url string) string {
 	t.Helper()
 	w := &world{admin: url}
 	_, body := w.get(t, "")
@@ -159,7 +162,7 @@ func fetch(t *testing.T, url string) string {
 }
 
 // buildProgram builds the real program, once for all tests.
-func buildProgram(t *testing.T) string {
+func buildProgram(t testing.TB) string {
 	t.Helper()
 	path, err := program()
 	if err != nil {
@@ -179,7 +182,7 @@ var program = sync.OnceValues(func() (string, error) {
 
 // askAll sends a task n times over the given replicas, at once, and hands back the
 // answers.
-func askAll(t *testing.T, replicas []*replica, n int, text string) []*pointsmanv1.DecideResponse {
+func askAll(t testing.TB, replicas []*replica, n int, text string) []*pointsmanv1.DecideResponse {
 	t.Helper()
 	answers := make([]*pointsmanv1.DecideResponse, n)
 	var wg sync.WaitGroup
@@ -244,7 +247,7 @@ func TestOriginsOverTwoReplicas(t *testing.T) {
 
 // awaitStored waits until Redis holds n values, which are stored off the path of
 // the answer, and no lease.
-func (f *fleet) awaitStored(t *testing.T, n int) {
+func (f *fleet) awaitStored(t testing.TB, n int) {
 	t.Helper()
 	client := f.redis.Client()
 	defer client.Close()
@@ -346,7 +349,7 @@ func TestRedisStandingStillIsHardlyNoticed(t *testing.T) {
 }
 
 // goroutines counts those of a replica.
-func goroutines(t *testing.T, r *replica) int {
+func goroutines(t testing.TB, r *replica) int {
 	t.Helper()
 	found := regexp.MustCompile(`total (\d+)`).FindStringSubmatch(fetch(t, r.admin+"/debug/pprof/goroutine?debug=1"))
 	if found == nil {
@@ -445,4 +448,49 @@ cache: { redis: { url: %q } }
 			}
 		})
 	}
+}
+
+// BenchmarkRedisEntry measures how much of Redis's memory an entry takes, with the
+// five members and four heads of the original checkpoint, sealed and plain.
+func BenchmarkRedisEntry(b *testing.B) {
+	for _, c := range []struct{ name, cacheYAML string }{{"plain", ""}, {"sealed", "secret_env: TEST_CACHE_SECRET"}} {
+		b.Run(c.name, func(b *testing.B) {
+			f := startFleet(b, fleetSetup{
+				replicas: 1, cacheYAML: c.cacheYAML, env: []string{"TEST_CACHE_SECRET=0123456789abcdef0123456789abcdef"},
+				members: 5, heads: 4,
+			})
+			client := f.redis.Client()
+			defer client.Close()
+			before := redisMemory(b, client)
+			entries := 0
+			for b.Loop() {
+				for range 1000 {
+					entries++
+					if _, err := f.replicas[0].client.Decide(b.Context(), task(fmt.Sprintf("Entry %d.", entries))); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			f.awaitStored(b, entries)
+			b.ReportMetric(float64(redisMemory(b, client)-before)/float64(entries), "bytes/entry")
+		})
+	}
+}
+
+// redisMemory is what Redis has allocated.
+func redisMemory(t testing.TB, client *redis.Client) int {
+	t.Helper()
+	info, err := client.Info(t.Context(), "memory").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`used_memory:(\d+)`).FindStringSubmatch(info)
+	if found == nil {
+		t.Fatalf("no used_memory in %s", info)
+	}
+	n, err := strconv.Atoi(found[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -43,7 +43,7 @@ func TestReflectionCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
-func listServices(t *testing.T, w *world) []string {
+func listServices(t testing.TB, w *world) []string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -77,7 +77,7 @@ type readyz struct {
 	}
 }
 
-func (w *world) get(t *testing.T, path string) (int, string) {
+func (w *world) get(t testing.TB, path string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.admin+path, nil)
 	if err != nil {
@@ -96,7 +96,7 @@ func (w *world) get(t *testing.T, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-func (w *world) readyz(t *testing.T) (int, readyz) {
+func (w *world) readyz(t testing.TB) (int, readyz) {
 	t.Helper()
 	code, body := w.get(t, "/readyz")
 	var r readyz

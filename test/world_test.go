@@ -74,7 +74,7 @@ type world struct {
 }
 
 // start runs a service until the test ends.
-func start(t *testing.T, s setup) *world {
+func start(t testing.TB, s setup) *world {
 	t.Helper()
 	w := &world{root: t.TempDir(), log: &safeBuffer{}}
 	w.dir = filepath.Join(w.root, "hidden-states")
@@ -146,7 +146,7 @@ probes:
 }
 
 // run serves a configuration and connects to it.
-func (w *world) run(t *testing.T, cfg *config.Config) {
+func (w *world) run(t testing.TB, cfg *config.Config) {
 	t.Helper()
 	s, err := server.New(cfg, slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
@@ -181,7 +181,7 @@ func (w *world) run(t *testing.T, cfg *config.Config) {
 }
 
 // decide asks about a task and expects an answer.
-func (w *world) decide(t *testing.T, req *pointsmanv1.DecideRequest) *pointsmanv1.DecideResponse {
+func (w *world) decide(t testing.TB, req *pointsmanv1.DecideRequest) *pointsmanv1.DecideResponse {
 	t.Helper()
 	resp, err := w.client.Decide(t.Context(), req)
 	if err != nil {
@@ -191,7 +191,7 @@ func (w *world) decide(t *testing.T, req *pointsmanv1.DecideRequest) *pointsmanv
 }
 
 // files lists what is in the shared folder.
-func (w *world) files(t *testing.T) []string {
+func (w *world) files(t testing.TB) []string {
 	t.Helper()
 	entries, err := os.ReadDir(w.dir)
 	if err != nil {
@@ -206,7 +206,7 @@ func (w *world) files(t *testing.T) []string {
 
 // eventually waits until nothing is wrong any more, and fails if that does not
 // come.
-func eventually(t *testing.T, wrong func() string) {
+func eventually(t testing.TB, wrong func() string) {
 	t.Helper()
 	const patience, step = 60 * time.Second, 2 * time.Millisecond
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(step) {
@@ -218,7 +218,7 @@ func eventually(t *testing.T, wrong func() string) {
 }
 
 // awaitProbe waits until the stand-in for vLLM has a probe under way.
-func (w *world) awaitProbe(t *testing.T) {
+func (w *world) awaitProbe(t testing.TB) {
 	t.Helper()
 	eventually(t, func() string {
 		if w.sim.Stats().InFlight > 0 {
@@ -236,30 +236,40 @@ func indent(yaml string) string {
 	return "    " + strings.ReplaceAll(strings.TrimSpace(yaml), "\n", "\n    ")
 }
 
-// saveCheckpoint writes a checkpoint for the tests' encoder: three members that
-// read one feature each, so that tasks differ and the members disagree.
-func saveCheckpoint(t *testing.T, dir string, layers int) {
+// saveCheckpoint writes a checkpoint for the tests' encoder, of three members and
+// the heads strong and weak.
+func saveCheckpoint(t testing.TB, dir string, layers int) {
 	t.Helper()
-	const members = 3
+	saveCheckpointOf(t, dir, layers, 3, 2)
+}
+
+// saveCheckpointOf writes one whose members read one feature each, so that tasks
+// differ and the members disagree. Heads beyond strong and weak repeat weak.
+func saveCheckpointOf(t testing.TB, dir string, layers, members, heads int) {
+	t.Helper()
 	raw := layers * hiddenSize
 	ones := make([]float32, raw)
 	components := make([]float32, members*raw)
 	for i := range ones {
 		ones[i] = 1
 	}
-	var nets []scorer.Member
-	for m := range members {
+	names, weights, biases := []string{"strong", "weak"}, []float32{0.5, -0.5, 2, -2}, []float32{1, 0}
+	for h := 2; h < heads; h++ {
+		names, weights, biases = append(names, fmt.Sprintf("head-%d", h)), append(weights, 2, -2), append(biases, 0)
+	}
+	nets := make([]scorer.Member, members)
+	for m := range nets {
 		components[m*raw+m] = 1
 		read := make([]float32, 2*members)
 		read[m], read[members+m] = 4, -4
-		nets = append(nets, scorer.Member{
+		nets[m] = scorer.Member{
 			{Weight: read, Bias: make([]float32, 2)},
-			{Weight: []float32{0.5, -0.5, 2, -2}, Bias: []float32{1, 0}},
-		})
+			{Weight: weights, Bias: biases},
+		}
 	}
 	err := scorer.Save(dir, scorer.Manifest{
 		Encoder: encoder, Layers: layers, HiddenSize: hiddenSize, PCADim: members,
-		TrunkHidden: []int{2}, EnsembleSize: members, OutputNames: []string{"strong", "weak"},
+		TrunkHidden: []int{2}, EnsembleSize: members, OutputNames: names,
 	}, scorer.Tensors{
 		ScalerMean: make([]float32, raw), ScalerScale: ones, PCAMean: make([]float32, raw),
 		PCAComponents: components, Members: nets,

@@ -130,11 +130,11 @@ func BenchmarkSeal(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	value := make([]byte, 512)
+	value, key := make([]byte, 512), keyOf("a")
 	b.ReportAllocs()
 	for b.Loop() {
-		sealed, _ := s.seal(keyOf("a"), value)
-		if s.open(keyOf("a"), sealed) == nil {
+		sealed, _ := s.seal(key, value)
+		if s.open(key, sealed) == nil {
 			b.Fatal("does not open")
 		}
 	}

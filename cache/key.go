@@ -70,7 +70,7 @@ func NewKeyer(secret []byte) (*Keyer, error) {
 // Key returns the key of fields. The encoding is injective: every field stands in a fixed place behind its number, its type and its
 // length, so no two different KeyFields are encoded alike, whatever bytes they hold.
 func (k *Keyer) Key(fields KeyFields) Key {
-	s := k.states.Get().(*keyState)
+	s, _ := k.states.Get().(*keyState) // nothing else is ever in there
 	defer k.states.Put(s)
 	s.hash.Reset()
 

@@ -147,7 +147,7 @@ func TestJoinerDoesNotTakeWhatIsTooOldForIt(t *testing.T) {
 		lenient := start(t.Context(), l, keyOf("a"), Options{}, never(t))
 		synctest.Wait()
 		joiner := start(t.Context(), l, keyOf("a"), Options{}, never(t))
-		strict := start(t.Context(), l, keyOf("a"), Options{MaxAge: age(time.Second)}, never(t))
+		strict := start(t.Context(), l, keyOf("a"), Options{MaxAge: new(time.Second)}, never(t))
 		got, err := lenient.wait()
 		want(t, got, err, "old", Shared)
 		got, err = joiner.wait()
@@ -162,7 +162,7 @@ func TestRunningFlightIsYoungEnoughForAnyMaxAge(t *testing.T) {
 		l := newLadder(t, Deps[string]{})
 		leader := start(t.Context(), l, keyOf("a"), Options{}, always(new(counter), time.Second, "v"))
 		synctest.Wait()
-		got, err := l.Get(t.Context(), keyOf("a"), Options{MaxAge: age(0)}, never(t))
+		got, err := l.Get(t.Context(), keyOf("a"), Options{MaxAge: new(time.Duration(0))}, never(t))
 		want(t, got, err, "v", JoinedLocal)
 		_, _ = leader.wait()
 	})
@@ -175,7 +175,7 @@ func TestObserverSeesEachLookOnce(t *testing.T) {
 		_, _ = l.Get(t.Context(), keyOf("a"), Options{}, always(new(counter), time.Second, "v"))
 		_, _ = l.Get(t.Context(), keyOf("a"), Options{}, never(t))
 		time.Sleep(time.Second)
-		_, _ = l.Get(t.Context(), keyOf("a"), Options{MaxAge: age(0)}, always(new(counter), time.Second, "v"))
+		_, _ = l.Get(t.Context(), keyOf("a"), Options{MaxAge: new(time.Duration(0))}, always(new(counter), time.Second, "v"))
 		if wanted := []string{"local miss", "local hit", "local old"}; !slices.Equal(observer.lookups, wanted) {
 			t.Errorf("observer saw %v, want %v", observer.lookups, wanted)
 		}

@@ -78,7 +78,8 @@ func (r *sharing[V]) await(ctx context.Context, lease Lease, unfit []byte, req r
 	defer cancel()
 	_, end := r.observer.Stage(ctx, StageLease)
 	// Seeded by the token, so that waiters of different processes do not ask in step.
-	random := mathrand.New(mathrand.NewPCG(binary.NativeEndian.Uint64(lease.Token[:8]), binary.NativeEndian.Uint64(lease.Token[8:]))) //nolint:gosec // spreads load, hides nothing
+	seed := [2]uint64{binary.NativeEndian.Uint64(lease.Token[:8]), binary.NativeEndian.Uint64(lease.Token[8:])}
+	random := mathrand.New(mathrand.NewPCG(seed[0], seed[1]))
 	pause := time.NewTimer(pauseAfter(0, random))
 	defer pause.Stop()
 	for {

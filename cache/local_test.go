@@ -31,7 +31,7 @@ func TestEntryExpiresByItsAge(t *testing.T) {
 		time.Sleep(time.Hour - 1)
 		got, err := l.Get(t.Context(), keyOf("a"), Options{}, compute)
 		want(t, got, err, "v", Local)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		got, err = l.Get(t.Context(), keyOf("a"), Options{}, compute)
 		want(t, got, err, "v", Computed)
 	})
@@ -62,11 +62,11 @@ func TestMaxAge(t *testing.T) {
 		origin Origin
 	}{
 		{"none accepts any age", nil, Local},
-		{"longer than the age", age(11 * time.Second), Local},
-		{"the age itself", age(10 * time.Second), Local},
-		{"shorter than the age", age(9 * time.Second), Computed},
-		{"zero", age(0), Computed},
-		{"negative counts as zero", age(-time.Hour), Computed},
+		{"longer than the age", new(11 * time.Second), Local},
+		{"the age itself", new(10 * time.Second), Local},
+		{"shorter than the age", new(9 * time.Second), Computed},
+		{"zero", new(time.Duration(0)), Computed},
+		{"negative counts as zero", new(-time.Hour), Computed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -57,8 +57,6 @@ func never(t *testing.T) func(context.Context) (string, error) {
 	}
 }
 
-func age(d time.Duration) *time.Duration { return &d }
-
 // want checks a result's value and origin.
 func want(t *testing.T, got Result[string], err error, value string, origin Origin) {
 	t.Helper()

@@ -154,8 +154,8 @@ func (r *sharing[V]) store(ctx context.Context, lease Lease, req request[V], ent
 // sharedTTL shortens ttl by up to a tenth, so that values stored together do not all expire together. The key decides by how much: it
 // is as good as random, and every process gives the same value the same life.
 func sharedTTL(ttl time.Duration, key Key) time.Duration {
-	part := time.Duration(binary.BigEndian.Uint16(key[:])) // 0..65535
-	return ttl - ttl/10*part/65536
+	part := float64(binary.BigEndian.Uint16(key[:])) / (1 << 16) // of a tenth, from 0 to 1
+	return ttl - time.Duration(part*float64(ttl/10))
 }
 
 func (r request[V]) header() Header {

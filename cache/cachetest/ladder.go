@@ -18,14 +18,16 @@ import (
 type Codec struct{}
 
 type message struct {
-	Header   cache.Header
-	Value    string
-	Computed time.Time
+	Schema     uint32    `json:"schema"`
+	Key        cache.Key `json:"key"`
+	Checkpoint string    `json:"checkpoint"`
+	Value      string    `json:"value"`
+	Computed   time.Time `json:"computed"`
 }
 
 // Marshal implements [cache.Codec].
 func (Codec) Marshal(h cache.Header, e cache.Entry[string]) ([]byte, error) {
-	return json.Marshal(message{h, e.Value, e.Computed})
+	return json.Marshal(message{h.Schema, h.Key, h.Checkpoint, e.Value, e.Computed})
 }
 
 // Unmarshal implements [cache.Codec].
@@ -34,7 +36,7 @@ func (Codec) Unmarshal(h cache.Header, data []byte) (cache.Entry[string], error)
 	if err := json.Unmarshal(data, &m); err != nil {
 		return cache.Entry[string]{}, fmt.Errorf("decode: %w", err)
 	}
-	if m.Header != h {
+	if h != (cache.Header{Schema: m.Schema, Key: m.Key, Checkpoint: m.Checkpoint}) {
 		return cache.Entry[string]{}, errors.New("stored under another header")
 	}
 	return cache.Entry[string]{Value: m.Value, Computed: m.Computed}, nil
@@ -88,6 +90,7 @@ func value(v string) func(context.Context) (string, error) {
 }
 
 func unwanted(t *testing.T) func(context.Context) (string, error) {
+	t.Helper()
 	return func(context.Context) (string, error) {
 		t.Error("computed, want no computation")
 		return "unwanted", nil
@@ -95,7 +98,10 @@ func unwanted(t *testing.T) func(context.Context) (string, error) {
 }
 
 // expect gets a value and checks it and where it came from: one of origins.
-func expect(t *testing.T, l *cache.Ladder[string], key cache.Key, opts cache.Options, compute func(context.Context) (string, error), want string, origins ...cache.Origin) {
+func expect(
+	t *testing.T, l *cache.Ladder[string], key cache.Key, opts cache.Options,
+	compute func(context.Context) (string, error), want string, origins ...cache.Origin,
+) {
 	t.Helper()
 	got, err := l.Get(t.Context(), key, opts, compute)
 	if err != nil {
@@ -127,14 +133,21 @@ func settle(t *testing.T, other *cache.Ladder[string], key cache.Key, opts cache
 }
 
 func ladderOrigins(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	key := newKey()
 	expect(t, l[0], key, cache.Options{}, value("v"), "v", cache.Computed)
 	expect(t, l[0], key, cache.Options{}, unwanted(t), "v", cache.Local)
 }
 
-func ladderJoins(t *testing.T, l []*cache.Ladder[string]) { joins(t, l[:1]) }
+func ladderJoins(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
+	joins(t, l[:1])
+}
 
-func sharedJoins(t *testing.T, l []*cache.Ladder[string]) { joins(t, l) }
+func sharedJoins(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
+	joins(t, l)
+}
 
 // joins lets 40 callers ask all ladders for one key: exactly one computation.
 func joins(t *testing.T, ladders []*cache.Ladder[string]) {
@@ -164,18 +177,21 @@ func joins(t *testing.T, ladders []*cache.Ladder[string]) {
 }
 
 func ladderFailure(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	key := newKey()
 	expectErr(t, l[0], key, cache.Options{}, func(context.Context) (string, error) { return "bad", errCompute }, errCompute)
 	expect(t, l[0], key, cache.Options{}, value("v"), "v", cache.Computed)
 }
 
 func ladderPanic(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	key := newKey()
 	expectErr(t, l[0], key, cache.Options{}, func(context.Context) (string, error) { panic("boom") }, cache.ErrPanicked)
 	expect(t, l[0], key, cache.Options{}, value("v"), "v", cache.Computed)
 }
 
 func ladderBypass(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	key := newKey()
 	expect(t, l[0], key, cache.Options{Policy: cache.Bypass}, value("a"), "a", cache.Computed)
 	expectErr(t, l[0], key, cache.Options{Policy: cache.OnlyIfCached}, unwanted(t), cache.ErrNotCached)
@@ -185,6 +201,7 @@ func ladderBypass(t *testing.T, l []*cache.Ladder[string]) {
 }
 
 func ladderRefresh(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	key := newKey()
 	expect(t, l[0], key, cache.Options{}, value("old"), "old", cache.Computed)
 	expect(t, l[0], key, cache.Options{Policy: cache.Refresh}, value("new"), "new", cache.Computed)
@@ -192,6 +209,7 @@ func ladderRefresh(t *testing.T, l []*cache.Ladder[string]) {
 }
 
 func ladderOnlyIfCached(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	key := newKey()
 	expectErr(t, l[0], key, cache.Options{Policy: cache.OnlyIfCached}, unwanted(t), cache.ErrNotCached)
 	expect(t, l[0], key, cache.Options{}, value("v"), "v", cache.Computed)
@@ -199,6 +217,7 @@ func ladderOnlyIfCached(t *testing.T, l []*cache.Ladder[string]) {
 }
 
 func ladderMaxAge(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	key, short, long := newKey(), 10*time.Millisecond, time.Minute
 	expect(t, l[0], key, cache.Options{}, value("old"), "old", cache.Computed)
 	settleIfShared(t, l, key)
@@ -221,6 +240,7 @@ func settleIfShared(t *testing.T, l []*cache.Ladder[string], key cache.Key) {
 }
 
 func ladderKeys(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	a, b := newKey(), newKey()
 	expect(t, l[0], a, cache.Options{}, value("a"), "a", cache.Computed)
 	expect(t, l[0], b, cache.Options{}, value("b"), "b", cache.Computed)
@@ -229,6 +249,7 @@ func ladderKeys(t *testing.T, l []*cache.Ladder[string]) {
 }
 
 func ladderReach(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	key := newKey()
 	expectErr(t, l[0], key, cache.Options{Reach: cache.ReachLocal}, unwanted(t), cache.ErrNotStarted)
 	expectErr(t, l[0], key, cache.Options{Reach: cache.ReachJoin}, unwanted(t), cache.ErrNotStarted)
@@ -237,6 +258,7 @@ func ladderReach(t *testing.T, l []*cache.Ladder[string]) {
 }
 
 func ladderLeaving(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	key := newKey()
 	started, finish := make(chan struct{}), make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -266,6 +288,7 @@ func ladderLeaving(t *testing.T, l []*cache.Ladder[string]) {
 }
 
 func sharedOrigins(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	key := newKey()
 	expect(t, l[0], key, cache.Options{}, value("v"), "v", cache.Computed)
 	time.Sleep(50 * time.Millisecond) // the store leaves after the answer
@@ -274,6 +297,7 @@ func sharedOrigins(t *testing.T, l []*cache.Ladder[string]) {
 }
 
 func sharedFailure(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	key := newKey()
 	started := make(chan struct{})
 	var callers sync.WaitGroup
@@ -293,6 +317,7 @@ func sharedFailure(t *testing.T, l []*cache.Ladder[string]) {
 }
 
 func sharedOnlyIfCached(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	key := newKey()
 	expect(t, l[0], key, cache.Options{}, value("v"), "v", cache.Computed)
 	time.Sleep(50 * time.Millisecond)
@@ -301,6 +326,7 @@ func sharedOnlyIfCached(t *testing.T, l []*cache.Ladder[string]) {
 }
 
 func sharedCheckpoints(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	key := newKey() // the same for both, as only a damaged or forged value's could be
 	a, b := cache.Options{Checkpoint: "sha256:a"}, cache.Options{Checkpoint: "sha256:b"}
 	expect(t, l[0], key, a, value("a"), "a", cache.Computed)
@@ -309,6 +335,7 @@ func sharedCheckpoints(t *testing.T, l []*cache.Ladder[string]) {
 }
 
 func sharedRefresh(t *testing.T, l []*cache.Ladder[string]) {
+	t.Helper()
 	key, zero := newKey(), 5*time.Millisecond
 	expect(t, l[0], key, cache.Options{}, value("old"), "old", cache.Computed)
 	settle(t, l[1], key, cache.Options{})

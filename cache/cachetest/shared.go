@@ -95,10 +95,12 @@ func holdsValue(t *testing.T, s cache.SharedLayer, key cache.Key, want string) {
 }
 
 func sharedEmpty(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	holdsValue(t, s, newLease(t).Key, "")
 }
 
 func sharedStored(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	l := newLease(t)
 	store(t, s, l, "v", time.Minute)
 	holdsValue(t, s, l.Key, "v")
@@ -109,6 +111,7 @@ func sharedStored(t *testing.T, s cache.SharedLayer) {
 }
 
 func sharedExpiry(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	l := newLease(t)
 	store(t, s, l, "v", leaseTTL)
 	time.Sleep(leaseTTL + leaseTTL/2)
@@ -116,6 +119,7 @@ func sharedExpiry(t *testing.T, s cache.SharedLayer) {
 }
 
 func sharedOneWinner(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	l := newLease(t)
 	var won atomic.Int32
 	var rivals sync.WaitGroup
@@ -135,6 +139,7 @@ func sharedOneWinner(t *testing.T, s cache.SharedLayer) {
 }
 
 func sharedStoreReleases(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	l := newLease(t)
 	wins(t, s, l, true)
 	store(t, s, l, "v", leaseTTL)
@@ -144,6 +149,7 @@ func sharedStoreReleases(t *testing.T, s cache.SharedLayer) {
 }
 
 func sharedStoreWithoutLease(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	l := newLease(t)
 	wins(t, s, l, true)
 	store(t, s, cache.Lease{Key: l.Key}, "v", time.Minute)
@@ -155,6 +161,7 @@ func sharedStoreWithoutLease(t *testing.T, s cache.SharedLayer) {
 }
 
 func sharedReleaseForeign(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	l := newLease(t)
 	wins(t, s, l, true)
 	release(t, s, rival(l))
@@ -164,6 +171,7 @@ func sharedReleaseForeign(t *testing.T, s cache.SharedLayer) {
 }
 
 func sharedReleaseLate(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	l := newLease(t)
 	wins(t, s, l, true)
 	release(t, s, l)
@@ -172,6 +180,7 @@ func sharedReleaseLate(t *testing.T, s cache.SharedLayer) {
 }
 
 func sharedRenewed(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	l := newLease(t)
 	wins(t, s, l, true)
 	for range 5 {
@@ -184,6 +193,7 @@ func sharedRenewed(t *testing.T, s cache.SharedLayer) {
 }
 
 func sharedLeaseEnds(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	l := newLease(t)
 	wins(t, s, l, true)
 	wins(t, s, rival(l), false)
@@ -192,6 +202,7 @@ func sharedLeaseEnds(t *testing.T, s cache.SharedLayer) {
 }
 
 func sharedRenewAfterLoss(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	l := newLease(t)
 	wins(t, s, l, true)
 	time.Sleep(leaseTTL + leaseTTL/2)
@@ -208,6 +219,7 @@ func sharedRenewAfterLoss(t *testing.T, s cache.SharedLayer) {
 }
 
 func sharedSeparateLives(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	l := newLease(t)
 	store(t, s, cache.Lease{Key: l.Key}, "old", time.Minute)
 	if c := claim(t, s, l, claim(t, s, l, nil).Raw); !c.Won {
@@ -218,6 +230,7 @@ func sharedSeparateLives(t *testing.T, s cache.SharedLayer) {
 }
 
 func sharedUnfit(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	l := newLease(t)
 	store(t, s, cache.Lease{Key: l.Key}, "unfit", time.Minute)
 	raw := claim(t, s, l, nil).Raw
@@ -230,6 +243,7 @@ func sharedUnfit(t *testing.T, s cache.SharedLayer) {
 }
 
 func sharedUnfitReplaced(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	l := newLease(t)
 	store(t, s, cache.Lease{Key: l.Key}, "unfit", time.Minute)
 	raw := claim(t, s, l, nil).Raw
@@ -240,6 +254,7 @@ func sharedUnfitReplaced(t *testing.T, s cache.SharedLayer) {
 }
 
 func sharedBinary(t *testing.T, s cache.SharedLayer) {
+	t.Helper()
 	value := make([]byte, 4096)
 	_, _ = rand.Read(value)
 	l := newLease(t)

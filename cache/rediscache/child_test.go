@@ -82,7 +82,7 @@ func startChildren(t *testing.T, n int, url string) []*child {
 	t.Helper()
 	var children []*child
 	for range n {
-		c := &child{command: exec.Command(os.Args[0]), lines: make(chan string, 1000)} //nolint:gosec,noctx // this binary
+		c := &child{command: exec.Command(os.Args[0]), lines: make(chan string, 1000)}
 		c.command.Env = append(os.Environ(), childVariable+"="+url)
 		in, err := c.command.StdinPipe()
 		if err != nil {

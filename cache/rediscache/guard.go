@@ -45,10 +45,10 @@ var errStarting = errors.New("not tried yet")
 // comes within their limit if Redis is well.
 const slotsPerConnection = 8
 
-// callerLeft wraps an error of an exchange that ended because its caller's context did. It says nothing about Redis.
-type callerLeft struct{ error }
+// callerLeftError wraps an error of an exchange that ended because its caller's context did. It says nothing about Redis.
+type callerLeftError struct{ error }
 
-func (e callerLeft) Unwrap() error { return e.error }
+func (e callerLeftError) Unwrap() error { return e.error }
 
 func newGuard(cfg Config, observer Observer, probe func(context.Context) error, relearn func()) *guard {
 	g := &guard{
@@ -66,7 +66,7 @@ func newGuard(cfg Config, observer Observer, probe func(context.Context) error, 
 		MaxRequests: 1,
 		Timeout:     cfg.OpenFor,
 		ReadyToTrip: func(c gobreaker.Counts) bool { return int(c.ConsecutiveFailures) >= cfg.Failures },
-		IsExcluded:  func(err error) bool { return errors.As(err, new(callerLeft)) },
+		IsExcluded:  func(err error) bool { return errors.As(err, new(callerLeftError)) },
 		OnStateChange: func(_ string, _, to gobreaker.State) { // called with the breaker's lock held
 			if to == gobreaker.StateOpen {
 				select {
@@ -97,7 +97,7 @@ func guarded[T any](ctx context.Context, g *guard, op string, limit time.Duratio
 	switch {
 	case errors.Is(err, gobreaker.ErrOpenState), errors.Is(err, gobreaker.ErrTooManyRequests):
 		err = ErrUnavailable
-	case err != nil && !errors.As(err, new(callerLeft)) && g.breaker.State() != gobreaker.StateClosed:
+	case err != nil && !errors.As(err, new(callerLeftError)) && g.breaker.State() != gobreaker.StateClosed:
 		g.set(err)
 	}
 	g.observer.Exchange(op, time.Since(begin), err)
@@ -150,7 +150,7 @@ func within[T any](ctx context.Context, g *guard, limit time.Duration, exchange 
 // blame says what an exchange failed of: its caller's own context, or Redis.
 func (g *guard) blame(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return callerLeft{ErrTimeout}
+		return callerLeftError{ErrTimeout}
 	}
 	err = classify(err)
 	if !errors.Is(err, ErrReply) {

@@ -43,7 +43,7 @@ func startLoad(t *testing.T, callers int, ladders ...*cache.Ladder[string]) *loa
 				}
 				n := next.Add(1)
 				if n%3 == 0 {
-					n = n % 10 // every third call is for one of ten tasks
+					n %= 10 // every third call is for one of ten tasks
 				}
 				task := fmt.Sprint(t.Name(), n)
 				begin := time.Now()

@@ -31,18 +31,17 @@ func parseURL(text string) (target, error) {
 		return fail("no scheme")
 	}
 	var t target
-	kind, sentinel := strings.CutSuffix(scheme, "+sentinel")
-	kind, t.cluster = strings.CutSuffix(kind, "+cluster")
-	switch kind {
-	case "redis":
-	case "rediss":
-		t.tls = true
+	var sentinel bool
+	switch scheme {
+	case "redis", "rediss":
+	case "redis+sentinel", "rediss+sentinel":
+		sentinel = true
+	case "redis+cluster", "rediss+cluster":
+		t.cluster = true
 	default:
 		return fail("unknown scheme")
 	}
-	if sentinel && t.cluster {
-		return fail("unknown scheme")
-	}
+	t.tls = strings.HasPrefix(scheme, "rediss")
 	if strings.ContainsAny(rest, "?#") {
 		return fail("a query or fragment is not supported (a ? or # in a password is written %3F or %23)")
 	}
@@ -71,15 +70,24 @@ func parseURL(text string) (target, error) {
 			return fail("no name of the master behind the sentinels")
 		}
 	}
-	if path != "" {
-		if t.db, err = strconv.Atoi(path); err != nil || t.db < 0 {
-			return fail("database is not a number")
-		}
-		if t.cluster && t.db != 0 {
-			return fail("a cluster has only database 0")
-		}
+	if t.db, err = database(path, t.cluster); err != nil {
+		return fail(err.Error())
 	}
 	return t, nil
+}
+
+func database(path string, cluster bool) (int, error) {
+	if path == "" {
+		return 0, nil
+	}
+	db, err := strconv.Atoi(path)
+	if err != nil || db < 0 {
+		return 0, errors.New("database is not a number")
+	}
+	if cluster && db != 0 {
+		return 0, errors.New("a cluster has only database 0")
+	}
+	return db, nil
 }
 
 func credentials(userinfo string) (username, password string, err error) {

@@ -36,18 +36,18 @@ type Proxy struct {
 }
 
 // StartProxy starts a proxy before target, which is closed at the end of the test.
-func StartProxy(t testing.TB, target string) *Proxy {
-	t.Helper()
+func StartProxy(tb testing.TB, target string) *Proxy {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	p := &Proxy{
 		Addr: l.Addr().String(), DelayBy: 200 * time.Millisecond,
 		target: target, listener: l, changed: make(chan struct{}), conns: map[net.Conn]struct{}{},
 	}
 	p.running.Go(p.accept)
-	t.Cleanup(p.close)
+	tb.Cleanup(p.close)
 	return p
 }
 

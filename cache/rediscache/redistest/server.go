@@ -32,22 +32,22 @@ type Server struct {
 }
 
 // Start starts a server with nothing persisted and waits until it answers. args are added to its command line.
-func Start(t testing.TB, args ...string) *Server {
-	t.Helper()
-	port := FreePort(t)
-	return startAt(t, port, append([]string{"--port", strconv.Itoa(port)}, args...))
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	port := FreePort(tb)
+	return startAt(tb, port, append([]string{"--port", strconv.Itoa(port)}, args...))
 }
 
-func startAt(t testing.TB, port int, args []string) *Server {
-	t.Helper()
+func startAt(tb testing.TB, port int, args []string) *Server {
+	tb.Helper()
 	s := &Server{
-		Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), t: t,
+		Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), t: tb,
 		args: append([]string{
-			"--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir(), "--daemonize", "no",
+			"--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", tb.TempDir(), "--daemonize", "no",
 		}, args...),
 	}
 	s.run()
-	t.Cleanup(s.Kill)
+	tb.Cleanup(s.Kill)
 	return s
 }
 
@@ -133,35 +133,43 @@ func (s *Server) Calls(command string) int {
 }
 
 // FreePort returns a port nobody listens on.
-func FreePort(t testing.TB) int {
-	t.Helper()
+func FreePort(tb testing.TB) int {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	_, text, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return port
 }
 
 // StartCluster starts a cluster of so many masters, each with so many replicas, and waits until it is whole. The masters come first.
-func StartCluster(t testing.TB, masters, replicas int) []*Server {
-	t.Helper()
-	var nodes []*Server
+func StartCluster(tb testing.TB, masters, replicas int) []*Server {
+	tb.Helper()
+	nodes := make([]*Server, 0, masters*(1+replicas))
 	for range masters * (1 + replicas) {
-		port, bus := FreePort(t), FreePort(t)
-		nodes = append(nodes, startAt(t, port, []string{
+		port, bus := FreePort(tb), FreePort(tb)
+		nodes = append(nodes, startAt(tb, port, []string{
 			"--port", strconv.Itoa(port), "--cluster-port", strconv.Itoa(bus), "--cluster-enabled", "yes",
 			"--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0",
 		}))
 	}
-	args := []string{"--cluster", "create"}
+	args := append(make([]string, 0, len(nodes)+5), "--cluster", "create")
 	for _, n := range nodes {
 		args = append(args, n.Addr)
 	}
 	args = append(args, "--cluster-replicas", strconv.Itoa(replicas), "--cluster-yes")
 	// The tool finds the bus ports by asking; redis-cli comes with redis-server.
-	if out, err := exec.Command("redis-cli", args...).CombinedOutput(); err != nil { //nolint:gosec,noctx // a test's own nodes
-		t.Fatalf("create the cluster: %v\n%s", err, out)
+	if out, err := exec.Command("redis-cli", args...).CombinedOutput(); err != nil { //nolint:gosec,noctx // our own nodes; ends by itself
+		tb.Fatalf("create the cluster: %v\n%s", err, out)
 	}
 	for _, n := range nodes {
 		c := n.Client()
@@ -171,7 +179,7 @@ func StartCluster(t testing.TB, masters, replicas int) []*Server {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("the cluster does not come up: %v\n%s", err, info)
+				tb.Fatalf("the cluster does not come up: %v\n%s", err, info)
 			}
 		}
 	}

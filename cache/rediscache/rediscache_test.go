@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -198,7 +199,8 @@ func TestForeignThingsUnderOurKeysAreMisses(t *testing.T) {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				cfg := config("redis://" + server.Addr)
 				cfg.Secret = secret
-				c := connect(t, cfg)
+				failed := &failures{}
+				c := connect(t, cfg, WithObserver(failed))
 				key := keyOf(t.Name())
 				if err := put(c.keys(key)); err != nil {
 					t.Fatal(err)
@@ -219,8 +221,8 @@ func TestForeignThingsUnderOurKeysAreMisses(t *testing.T) {
 				if n := client.Exists(t.Context(), second(c.keys(key))).Val(); n != 0 {
 					t.Error("the lease is left")
 				}
-				if !c.Status().Ready {
-					t.Errorf("foreign bytes count as trouble: %v", c.Status().Err)
+				if n := failed.exchanges.Load(); n != 0 || !c.Status().Ready {
+					t.Errorf("foreign bytes count as trouble: %d failed exchanges, %+v", n, c.Status())
 				}
 			})
 		}
@@ -229,6 +231,19 @@ func TestForeignThingsUnderOurKeysAreMisses(t *testing.T) {
 }
 
 func second(_, s string) string { return s }
+
+// failures is an Observer that counts failed exchanges.
+type failures struct {
+	nopObserver
+
+	exchanges atomic.Int64
+}
+
+func (f *failures) Exchange(_ string, _ time.Duration, err error) {
+	if err != nil {
+		f.exchanges.Add(1)
+	}
+}
 
 func TestExchangesPerCall(t *testing.T) {
 	server := redistest.Start(t)

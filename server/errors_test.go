@@ -50,6 +50,8 @@ func TestReasonsOfFailures(t *testing.T) {
 		{probe.ErrClosed, reasonProbeUnavailable},
 		{cache.ErrNotCached, reasonNotCached},
 		{cache.ErrNotStarted, reasonDeadline},
+		{cache.ErrWaitTimeout, reasonDeadline},
+		{cache.ErrComputeTimeout, reasonDeadline},
 		{context.DeadlineExceeded, reasonDeadline},
 		{cache.ErrPanicked, reasonScoringFailed},
 		{errors.New("anything else"), reasonScoringFailed},

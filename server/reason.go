@@ -43,6 +43,8 @@ var reasonTable = []struct {
 	{cache.ErrNotCached, reasonNotCached},
 	// Only a deadline ever keeps the ladder from starting a computation.
 	{cache.ErrNotStarted, reasonDeadline},
+	{cache.ErrWaitTimeout, reasonDeadline},
+	{cache.ErrComputeTimeout, reasonDeadline},
 	{context.DeadlineExceeded, reasonDeadline},
 }
 

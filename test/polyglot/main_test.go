@@ -75,6 +75,27 @@ func startDemo(t *testing.T) string {
 // the first line of its output that matches.
 func start(t *testing.T, cmd *exec.Cmd, pattern *regexp.Regexp) string {
 	t.Helper()
+	lines, ended := launch(t, cmd)
+	timeout := time.NewTimer(startTimeout)
+	defer timeout.Stop()
+	for {
+		select {
+		case line := <-lines:
+			if m := pattern.FindStringSubmatch(line); m != nil {
+				return m[1]
+			}
+		case <-ended:
+			t.Fatalf("%s ended before it listened", cmd)
+		case <-timeout.C:
+			t.Fatalf("%s does not listen after %v", cmd, startTimeout)
+		}
+	}
+}
+
+// launch runs a program until the test ends. It returns the first lines of its
+// output, and what is closed when the output ends.
+func launch(t *testing.T, cmd *exec.Cmd) (lines <-chan string, ended <-chan struct{}) {
+	t.Helper()
 	// A group of its own, so that what a wrapper starts ends with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdout, err := cmd.StdoutPipe()
@@ -86,18 +107,15 @@ func start(t *testing.T, cmd *exec.Cmd, pattern *regexp.Regexp) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	found := make(chan string, 1)
-	read := make(chan struct{})
+	const most = 100 // lines before the one that is waited for
+	first, read := make(chan string, most), make(chan struct{})
 	go func() {
 		defer close(read)
-		lines := bufio.NewScanner(stdout)
-		for lines.Scan() {
-			_, _ = log.Write(append(lines.Bytes(), '\n'))
-			if m := pattern.FindStringSubmatch(lines.Text()); m != nil {
-				select {
-				case found <- m[1]:
-				default:
-				}
+		for scanner := bufio.NewScanner(stdout); scanner.Scan(); {
+			_, _ = log.Write(append(scanner.Bytes(), '\n'))
+			select {
+			case first <- scanner.Text():
+			default:
 			}
 		}
 	}()
@@ -111,15 +129,7 @@ func start(t *testing.T, cmd *exec.Cmd, pattern *regexp.Regexp) string {
 			t.Logf("%s said:\n%s", filepath.Base(cmd.Path), log.String())
 		}
 	})
-	select {
-	case address := <-found:
-		return address
-	case <-read:
-		t.Fatalf("%s ended before it listened:\n%s", cmd, log.String())
-	case <-time.After(startTimeout):
-		t.Fatalf("%s does not listen after %v:\n%s", cmd, startTimeout, log.String())
-	}
-	return ""
+	return first, read
 }
 
 // run runs a command to its end in a folder, and fails the test with its output.

@@ -57,10 +57,11 @@ generate-check: generate-go ## Check that generating the Go stubs changes nothin
 .PHONY: e2e
 e2e: e2e-polyglot ## Run what needs more than Go: all languages, Helm and their tools
 
-# One test program builds, installs and runs everything; see test/polyglot.
+# Generates all stubs anew, then builds, installs and runs everything that is written
+# for callers and operators; see test/polyglot and test/deploy.
 .PHONY: e2e-polyglot
-e2e-polyglot: need-go
-	POINTSMAN_E2E=1 $(GO) test -count=1 -timeout 40m -v ./test/polyglot/... ./deploy/...
+e2e-polyglot: generate-check-all
+	POINTSMAN_E2E=1 $(GO) test -count=1 -timeout 40m -v ./test/polyglot/... ./test/deploy/...
 
 .PHONY: bench
 bench: need-go ## Run the benchmarks

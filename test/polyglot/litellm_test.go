@@ -20,7 +20,7 @@ func TestLiteLLM(t *testing.T) {
 	copyDir(t, "test/polyglot/litellm", filepath.Join(dir, "proxy"))
 	copyDir(t, "gen/python", filepath.Join(dir, "stubs"))
 	run(t, dir, nil, "python3", "-m", "venv", "venv")
-	run(t, dir, nil, "venv/bin/pip", "install", "--quiet", "litellm[proxy]==1.110.2", "./stubs")
+	run(t, dir, nil, "venv/bin/pip", "install", "--quiet", "litellm[proxy]==1.100.0", "./stubs")
 
 	relay, models := startRelay(t, startDemo(t)), startModels(t)
 	port := freePort(t)

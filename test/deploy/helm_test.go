@@ -27,7 +27,7 @@ func needE2E(t *testing.T) {
 // tool builds a program of a module file beside this test, and keeps it in dist.
 func tool(t *testing.T, module, pkg string) string {
 	t.Helper()
-	path, err := filepath.Abs(filepath.Join(repoRoot, "dist", "e2e", filepath.Base(pkg)))
+	path, err := filepath.Abs(filepath.Join(repoRoot, "dist", "e2e", strings.TrimSuffix(module, ".mod")))
 	if err != nil {
 		t.Fatal(err)
 	}

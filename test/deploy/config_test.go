@@ -86,7 +86,7 @@ func TestConfigurationReference(t *testing.T) {
 // TestAnswerIsDocumented: deploy/README.md names every field of the answer and every
 // value of its enums.
 func TestAnswerIsDocumented(t *testing.T) {
-	text := read(t, "deploy/README.md")
+	text := regexp.MustCompile("(?s)```.*?```").ReplaceAllString(read(t, "deploy/README.md"), "")
 	named := map[string]bool{}
 	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(text, -1) {
 		named[m[1]] = true
@@ -110,5 +110,22 @@ func TestAnswerIsDocumented(t *testing.T) {
 				t.Errorf("deploy/README.md does not name %s", values.Get(i).Name())
 			}
 		}
+	}
+}
+
+// TestReadmeConfigurations: every YAML block of deploy/README.md is a configuration
+// that the service takes, and the migrated one keeps what it says it keeps.
+func TestReadmeConfigurations(t *testing.T) {
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(read(t, "deploy/README.md"), -1)
+	if len(blocks) != 2 {
+		t.Fatalf("found %d configurations", len(blocks))
+	}
+	var configs []*config.Config
+	for _, b := range blocks {
+		configs = append(configs, parse(t, "/etc/pointsman/pointsman.yaml", b[1]))
+	}
+	migrated := configs[1].Routes["smart"]
+	if last := migrated.Targets[len(migrated.Targets)-1]; last.Tier != config.TierWeak || migrated.Fallback != "opus" || *migrated.Policy.QualityWeight != 0.75 || migrated.TaskFrom != config.TaskFromFirstUser {
+		t.Errorf("the migrated route is %+v", migrated)
 	}
 }

@@ -51,8 +51,16 @@ generate-go: need-go
 # their tools (test/stubs_test.go); make e2e-polyglot generates them anew.
 .PHONY: generate-check
 generate-check: generate-go ## Check that generating the Go stubs changes nothing
-	@git diff --exit-code -- gen || { echo "gen/ is not what proto/ generates: run make generate and commit it"; exit 1; }
-	@test -z "$$(git status --porcelain -- gen)" || { git status --short -- gen; echo "gen/ has files that git does not know"; exit 1; }
+	@$(GEN_UNCHANGED)
+
+.PHONY: generate-check-all
+generate-check-all: generate
+	@$(GEN_UNCHANGED)
+
+define GEN_UNCHANGED
+git diff --exit-code -- gen || { echo "gen/ is not what proto/ generates: run make generate and commit it"; exit 1; }; \
+test -z "$$(git status --porcelain -- gen)" || { git status --short -- gen; echo "gen/ has files that git does not know"; exit 1; }
+endef
 
 .PHONY: e2e
 e2e: e2e-polyglot ## Run what needs more than Go: all languages, Helm and their tools

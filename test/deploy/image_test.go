@@ -135,11 +135,11 @@ func servesLocked(t *testing.T, binary string) {
 	}
 	root := filepath.Join(t.TempDir(), "root")
 	for _, dir := range []string{"", "etc/pointsman", "checkpoints", "hidden-states"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil { //nolint:gosec // nobody must get in
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil { // nobody must get in
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil { //nolint:gosec // the same
+	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.CopyFS(filepath.Join(root, "checkpoints/router"), os.DirFS(filepath.Join(repoRoot, "scorer/testdata/checkpoints/tiny"))); err != nil {
@@ -167,7 +167,7 @@ probes:
 		"pointsman":                    program,
 		"etc/pointsman/pointsman.yaml": fmt.Appendf(nil, locked, freePort(t), heads[0], heads[1], encoder),
 	} {
-		if err := os.WriteFile(filepath.Join(root, path), data, 0o755); err != nil { //nolint:gosec // the same
+		if err := os.WriteFile(filepath.Join(root, path), data, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,6 +3,7 @@ package polyglot
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -125,9 +126,7 @@ func (g *gatewayTest) post(t *testing.T, body string) answer {
 func chat(t *testing.T, task string, extra map[string]any) string {
 	t.Helper()
 	body := map[string]any{"model": "auto", "messages": []any{map[string]any{"role": "user", "content": task}}}
-	for name, value := range extra {
-		body[name] = value
-	}
+	maps.Copy(body, extra)
 	data, err := json.Marshal(body)
 	if err != nil {
 		t.Fatal(err)

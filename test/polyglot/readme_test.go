@@ -131,7 +131,7 @@ func pathWithout(t *testing.T, have []string) string {
 			continue
 		}
 		script := "#!/bin/sh\necho '" + program + " is not installed here' >&2\nexit 127\n"
-		if err := os.WriteFile(filepath.Join(dir, program), []byte(script), 0o700); err != nil { //nolint:gosec // it is to be run
+		if err := os.WriteFile(filepath.Join(dir, program), []byte(script), 0o700); err != nil { // it is to be run
 			t.Fatal(err)
 		}
 	}

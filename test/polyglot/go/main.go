@@ -30,10 +30,12 @@ import (
 // Pointsman takes.
 const maxBody = 16 << 20
 
+// strong is the target that answers when no decision can be had.
+const strong = "strong"
+
 type gateway struct {
 	decisions pointsmanv1.DecisionServiceClient
-	// upstreams has the server of each target by name. "strong" is the one that
-	// answers when no decision can be had.
+	// upstreams has the server of each target by name.
 	upstreams   map[string]*httputil.ReverseProxy
 	strongModel string
 	timeout     time.Duration
@@ -60,7 +62,7 @@ func run() error {
 		strongModel: env("STRONG_MODEL", "provider/strong-model"),
 		timeout:     timeout,
 	}
-	for target, variable := range map[string]string{"strong": "STRONG_URL", "weak": "WEAK_URL"} {
+	for target, variable := range map[string]string{strong: "STRONG_URL", "weak": "WEAK_URL"} {
 		base, err := url.Parse(env(variable, "http://127.0.0.1:8000/v1"))
 		if err != nil {
 			return fmt.Errorf("%s: %w", variable, err)
@@ -93,8 +95,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	target, model, basis := g.choose(r.Context(), r.Header, messages)
-	body["model"], _ = json.Marshal(model) // a string always marshals
-	if data, err = json.Marshal(body); err != nil {
+	if data, err = withModel(body, model); err != nil {
 		http.Error(w, "the body cannot be written", http.StatusBadRequest)
 		return
 	}
@@ -104,26 +105,34 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.upstreams[target].ServeHTTP(w, r)
 }
 
+// withModel is the body for another model.
+func withModel(body map[string]json.RawMessage, model string) (data []byte, err error) {
+	if body["model"], err = json.Marshal(model); err != nil {
+		return nil, err
+	}
+	return json.Marshal(body)
+}
+
 // choose asks Pointsman. Whatever goes wrong, there is an answer: the strong model.
 func (g *gateway) choose(ctx context.Context, header http.Header, messages []message) (target, model, basis string) {
 	ctx, cancel := context.WithTimeout(ctx, g.timeout)
 	defer cancel()
 	// With OpenTelemetry its gRPC and HTTP instrumentations do this.
+	trace := metadata.MD{}
 	for _, name := range []string{"traceparent", "tracestate"} {
-		if value := header.Get(name); value != "" {
-			ctx = metadata.AppendToOutgoingContext(ctx, name, value)
-		}
+		trace.Append(name, header.Values(name)...)
 	}
+	ctx = metadata.NewOutgoingContext(ctx, trace)
 	decision, err := g.decisions.Decide(ctx, &pointsmanv1.DecideRequest{
 		Input: &pointsmanv1.DecideRequest_Conversation{Conversation: conversation(messages)},
 	})
 	if err != nil {
 		log.Printf("no decision, the strong model answers: %v", err)
-		return "strong", g.strongModel, "NO_DECISION"
+		return strong, g.strongModel, "NO_DECISION"
 	}
 	if g.upstreams[decision.GetTarget()] == nil {
 		log.Printf("no server for target %q, the strong model answers", decision.GetTarget())
-		return "strong", g.strongModel, "UNKNOWN_TARGET"
+		return strong, g.strongModel, "UNKNOWN_TARGET"
 	}
 	return decision.GetTarget(), decision.GetModel(), decision.GetBasis().String()
 }
@@ -153,11 +162,14 @@ func conversation(messages []message) *pointsmanv1.Conversation {
 }
 
 func parts(content json.RawMessage) []*pointsmanv1.ContentPart {
-	var text string
-	if json.Unmarshal(content, &text) == nil {
-		return []*pointsmanv1.ContentPart{{Kind: &pointsmanv1.ContentPart_Text{Text: text}}}
+	var text *string // null is a message that only calls tools
+	if json.Unmarshal(content, &text) == nil && text != nil {
+		return []*pointsmanv1.ContentPart{{Kind: &pointsmanv1.ContentPart_Text{Text: *text}}}
 	}
-	var list []struct{ Type, Text string }
+	var list []struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
 	if json.Unmarshal(content, &list) != nil {
 		return nil
 	}

@@ -86,7 +86,7 @@ func TestConfigurationReference(t *testing.T) {
 // TestAnswerIsDocumented: deploy/README.md names every field of the answer and every
 // value of its enums.
 func TestAnswerIsDocumented(t *testing.T) {
-	text := regexp.MustCompile("(?s)```.*?```").ReplaceAllString(read(t, "deploy/README.md"), "")
+	text := withoutBlocks(read(t, "deploy/README.md"))
 	named := map[string]bool{}
 	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(text, -1) {
 		named[m[1]] = true

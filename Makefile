@@ -12,7 +12,7 @@ LDFLAGS     := -X main.version=$(VERSION)
 
 .PHONY: help
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: need-go ## Build bin/pointsman
@@ -40,13 +40,36 @@ lint: need-go ## Lint Go and protobuf, and look for breaking changes of the cont
 	fi
 
 .PHONY: generate
-generate: need-go ## Generate the stubs in gen/ from proto/
+generate: generate-go ## Generate the stubs in gen/ from proto/: needs Python, Node.js and Maven
+	proto/stubs/generate.sh python typescript java
+
+.PHONY: generate-go
+generate-go: need-go
 	$(TOOL) buf generate
 
+# The stubs of other languages are sealed with digests, which a test checks without
+# their tools (test/stubs_test.go); make e2e-polyglot generates them anew.
 .PHONY: generate-check
-generate-check: generate ## Check that generating changes nothing
-	@git diff --exit-code -- gen || { echo "gen/ is not what proto/ generates: run make generate and commit it"; exit 1; }
-	@test -z "$$(git status --porcelain -- gen)" || { git status --short -- gen; echo "gen/ has files that git does not know"; exit 1; }
+generate-check: generate-go ## Check that generating the Go stubs changes nothing
+	@$(GEN_UNCHANGED)
+
+.PHONY: generate-check-all
+generate-check-all: generate
+	@$(GEN_UNCHANGED)
+
+define GEN_UNCHANGED
+git diff --exit-code -- gen || { echo "gen/ is not what proto/ generates: run make generate and commit it"; exit 1; }; \
+test -z "$$(git status --porcelain -- gen)" || { git status --short -- gen; echo "gen/ has files that git does not know"; exit 1; }
+endef
+
+.PHONY: e2e
+e2e: e2e-polyglot ## Run what needs more than Go: all languages, Helm and their tools
+
+# Generates all stubs anew, then builds, installs and runs everything that is written
+# for callers and operators; see test/polyglot and test/deploy.
+.PHONY: e2e-polyglot
+e2e-polyglot: generate-check-all
+	POINTSMAN_E2E=1 $(GO) test -count=1 -timeout 40m -v ./test/polyglot/... ./test/deploy/...
 
 .PHONY: bench
 bench: need-go ## Run the benchmarks

@@ -1,0 +1,1 @@
+"""Client stubs of Pointsman; see pointsman.v1."""

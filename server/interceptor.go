@@ -60,6 +60,7 @@ func identify() grpc.UnaryServerInterceptor {
 		c := &call{
 			requestID: requestID(metadata.ValueFromIncomingContext(ctx, requestIDHeader)),
 			arrived:   time.Now(),
+			caller:    callerOf(ctx).name,
 		}
 		// It fails only where there is no stream to answer on, as in a test.
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(requestIDHeader, c.requestID))
@@ -100,7 +101,7 @@ func accessRecord(method string, c *call, err error) (slog.Level, []slog.Attr) {
 	if code == codes.Internal || code == codes.Unknown {
 		level = slog.LevelError
 	}
-	const most = 16 // attributes of a decision
+	const most = 17 // attributes of a decision
 	attrs := make([]slog.Attr, 0, most)
 	attrs = append(attrs,
 		slog.String("method", method),
@@ -108,6 +109,9 @@ func accessRecord(method string, c *call, err error) (slog.Level, []slog.Attr) {
 		slog.String("request_id", c.requestID),
 		slog.Duration("duration", time.Since(c.arrived)),
 	)
+	if c.caller != "" {
+		attrs = append(attrs, slog.String("caller", c.caller))
+	}
 	if dec := c.decision; dec != nil {
 		attrs = append(attrs,
 			slog.String("decision_id", dec.ID),

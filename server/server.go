@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/reflection"
 
 	"github.com/pointsman-dev/pointsman/cache"
 	"github.com/pointsman-dev/pointsman/cache/rediscache"
@@ -38,6 +37,7 @@ type Server struct {
 	redis    *rediscache.Cache // nil without a shared cache
 	ladder   *cache.Ladder[Scores]
 	decider  *Decider
+	door     *doorman
 	grpc     *grpc.Server
 	health   *health.Server
 	warnings []string
@@ -58,13 +58,9 @@ func New(cfg *config.Config, log *slog.Logger) (*Server, error) {
 
 func (s *Server) build() error {
 	var errs []error
-	// Never plaintext, or open to all, by accident.
-	if s.cfg.GRPC.TLS != nil {
-		errs = append(errs, errors.New("grpc.tls: this version cannot serve TLS yet; remove it, and keep the port on loopback or behind a proxy"))
-	}
-	if s.cfg.GRPC.Auth != nil {
-		errs = append(errs, errors.New("grpc.auth: this version cannot check tokens yet; remove it, and keep the port on loopback or behind a proxy"))
-	}
+	entrance, err := loadEntrance(s.cfg.GRPC, time.Now())
+	errs = append(errs, err)
+	s.warnings = append(s.warnings, entrance.warnings...)
 	for _, name := range slices.Sorted(maps.Keys(s.cfg.Probes)) {
 		p, err := probe.New(probeConfig(name, s.cfg.Probes[name]), probe.WithLogger(s.log),
 			probe.WithObserver(returnLeases{Observer: probe.NopObserver{}, probe: name, ladder: &s.ladder}))
@@ -103,39 +99,10 @@ func (s *Server) build() error {
 		observer: logObserver{s.log},
 	}
 	s.decider.snapshot.Store(snapshot)
-	s.buildGRPC()
+	s.door = newDoorman(s.cfg.GRPC, nopDoorObserver{})
+	s.door.use(entrance)
+	s.buildGRPC(entrance.tls != nil)
 	return nil
-}
-
-// Limits of the gRPC transport.
-const (
-	// maxConcurrentStreams bounds what one connection may have under way: above any
-	// sane gateway's, below what would let one connection take all memory.
-	maxConcurrentStreams = 1024
-	// writeBufferSize and readBufferSize are grpc-go's own defaults, kept by name
-	// since the memory of idle connections depends on them.
-	writeBufferSize = 32 << 10
-	readBufferSize  = 32 << 10
-)
-
-func (s *Server) buildGRPC() {
-	s.grpc = grpc.NewServer(
-		grpc.MaxRecvMsgSize(int(s.cfg.GRPC.MaxMessageBytes)),
-		grpc.MaxConcurrentStreams(maxConcurrentStreams),
-		grpc.WriteBufferSize(writeBufferSize),
-		grpc.ReadBufferSize(readBufferSize),
-		grpc.ChainUnaryInterceptor(interceptors(s.log, DeadlineMargin(s.cfg.GRPC.DeadlineMargin))...),
-	)
-	pointsmanv1.RegisterDecisionServiceServer(s.grpc, &service{decider: s.decider})
-	s.health = health.NewServer()
-	healthv1.RegisterHealthServer(s.grpc, s.health)
-	for _, name := range s.readinessNames() {
-		s.health.SetServingStatus(name, healthv1.HealthCheckResponse_NOT_SERVING)
-	}
-	s.health.SetServingStatus(healthLiveness, healthv1.HealthCheckResponse_SERVING)
-	if s.cfg.GRPC.Reflection {
-		reflection.Register(s.grpc)
-	}
 }
 
 // readinessNames are the health names that follow readiness.
@@ -159,7 +126,9 @@ func (s *Server) Serve(ctx context.Context, grpcListener, adminListener net.List
 	}
 	failed := make(chan error, 2)
 	go func() { failed <- wrapServe("admin", admin.Serve(adminListener)) }()
-	go func() { failed <- wrapServe("grpc", s.grpc.Serve(grpcListener)) }()
+	go func() {
+		failed <- wrapServe("grpc", s.grpc.Serve(limitConnections(grpcListener, s.cfg.GRPC.Connections.Max)))
+	}()
 	for _, name := range s.readinessNames() {
 		s.health.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
@@ -52,6 +53,8 @@ type setup struct {
 	sim vllmsim.Config // Dir, Model and shape are filled in
 	// grpcYAML, probeYAML and routeYAML are further lines of those parts.
 	grpcYAML, probeYAML, routeYAML string
+	// creds are the client's; nil: plaintext.
+	creds credentials.TransportCredentials
 	// vllm replaces the stand-in.
 	vllm http.Handler
 	// checkpoint replaces the made-up one.
@@ -70,13 +73,18 @@ type world struct {
 	client pointsmanv1.DecisionServiceClient
 	admin  string // URL of the admin port
 	log    *safeBuffer
+	creds  credentials.TransportCredentials
+	addr   string // of the gRPC port
 	stop   func() // drains the service, once
 }
 
 // start runs a service until the test ends.
 func start(t testing.TB, s setup) *world {
 	t.Helper()
-	w := &world{root: t.TempDir(), log: &safeBuffer{}}
+	w := &world{root: t.TempDir(), log: &safeBuffer{}, creds: s.creds}
+	if w.creds == nil {
+		w.creds = insecure.NewCredentials()
+	}
 	w.dir = filepath.Join(w.root, "hidden-states")
 	if err := os.Mkdir(w.dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -163,7 +171,8 @@ func (w *world) run(t testing.TB, cfg *config.Config) {
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, listeners[0], listeners[1]) }()
 	w.admin = "http://" + listeners[1].Addr().String()
-	w.conn, err = grpc.NewClient(listeners[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	w.addr = listeners[0].Addr().String()
+	w.conn, err = grpc.NewClient(w.addr, grpc.WithTransportCredentials(w.creds))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,3 +305,5 @@ func (b *safeBuffer) String() string {
 	defer b.mu.Unlock()
 	return b.buf.String()
 }
+
+func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }

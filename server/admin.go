@@ -75,6 +75,8 @@ type probeReport struct {
 	Queued      int        `json:"queued"`
 	LastError   string     `json:"last_error,omitempty"`
 	LastSuccess *time.Time `json:"last_success,omitempty"`
+	// Endpoints are listed where there are several.
+	Endpoints []probeReport `json:"endpoints,omitempty"`
 }
 
 // readiness says how the server and its parts are doing.
@@ -94,7 +96,14 @@ func (s *Server) readiness() readinessReport {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.probes)) {
-		report.Probes[name] = reportProbe(s.probes[name].Status())
+		group := s.probes[name]
+		found := reportProbe(group.Status())
+		if several := group.Endpoints(); len(several) > 1 {
+			for _, e := range several {
+				found.Endpoints = append(found.Endpoints, reportProbe(e.Status()))
+			}
+		}
+		report.Probes[name] = found
 	}
 	if s.redis != nil {
 		report.SharedCache = reportSharedCache(s.redis.Status())

@@ -26,7 +26,8 @@ func TestParseTokens(t *testing.T) {
 	}{
 		{
 			"rotation", "# both until Friday\ngateway " + oldToken + "\n\ngateway\t" + newToken + "  refresh,trade_off\r\n",
-			[]caller{{"gateway", 0}, {"gateway", mayRefresh | mayTradeOff}}, "",
+			[]caller{{"gateway", 0}, {"gateway", mayRefresh | mayTradeOff}},
+			"",
 		},
 		{"all", "ops " + oldToken + " all", []caller{{"ops", mayAll}}, ""},
 		{"empty", "# nobody\n", nil, "holds no token"},

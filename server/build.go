@@ -21,7 +21,7 @@ import (
 // reports everything that is wrong, and warns of what is allowed but likely a
 // mistake. A checkpoint that several routes use is loaded once. A probe that is
 // missing has been reported already.
-func buildSnapshot(cfg *config.Config, probes map[string]*probe.VLLM) (*Snapshot, []string, error) {
+func buildSnapshot(cfg *config.Config, probes map[string]*probe.Group) (*Snapshot, []string, error) {
 	var (
 		errs        []error
 		warnings    []string
@@ -73,7 +73,7 @@ func buildRoute(cfg *config.Config, name string, checkpoint *scorer.Checkpoint) 
 		Task: TaskRules{
 			From:     FirstUser,
 			Terminus: routeCfg.TaskEnvelope == config.TaskEnvelopeTerminus,
-			MaxBytes: int(cfg.GRPC.MaxTaskBytes),
+			MaxBytes: int(min(cfg.GRPC.MaxTaskBytes, probeCfg.MaxPromptBytes)),
 		},
 		Timeout:    time.Duration(routeCfg.DecideTimeout),
 		Checkpoint: checkpoint,
@@ -144,23 +144,33 @@ func tier(t config.Tier) pointsmanv1.Tier {
 // probeConfig is a probe's configuration in the probe's own terms.
 func probeConfig(name string, c config.Probe) probe.Config {
 	out := probe.Config{
-		Name:               name,
-		Model:              c.ServedModel,
-		ChatTemplateKwargs: c.ChatTemplateKwargs,
-		Endpoint:           probe.Endpoint(c.Endpoints[0]),
-		APIKey:             c.APIKey.Reveal(),
-		MaxInFlight:        c.MaxInFlight,
-		MaxQueue:           c.MaxQueue,
-		QueueTimeout:       time.Duration(c.QueueTimeout),
-		RequestTimeout:     time.Duration(c.RequestTimeout),
-		ArtifactTimeout:    time.Duration(c.ArtifactTimeout),
-		MaxArtifactBytes:   int64(c.MaxArtifactBytes),
-		ZeroVectors:        probe.ZeroRefuse,
-		Breaker:            probe.Breaker{Failures: c.Breaker.Failures, OpenFor: time.Duration(c.Breaker.OpenFor)},
-		Sweep:              probe.Sweep{Interval: time.Duration(c.Sweep.Interval), MinAge: time.Duration(c.Sweep.MinAge), All: c.Sweep.All},
+		Name:                name,
+		Model:               c.ServedModel,
+		ChatTemplateKwargs:  c.ChatTemplateKwargs,
+		APIKey:              c.APIKey.Reveal(),
+		MaxInFlight:         c.MaxInFlight,
+		MaxQueue:            c.MaxQueue,
+		QueueTimeout:        time.Duration(c.QueueTimeout),
+		RequestTimeout:      time.Duration(c.RequestTimeout),
+		ArtifactTimeout:     time.Duration(c.ArtifactTimeout),
+		MaxArtifactBytes:    int64(c.MaxArtifactBytes),
+		MaxOutstandingBytes: int64(c.MaxOutstanding),
+		HealthInterval:      time.Duration(c.HealthInterval),
+		ZeroVectors:         probe.ZeroRefuse,
+		Breaker:             probe.Breaker{Failures: c.Breaker.Failures, OpenFor: time.Duration(c.Breaker.OpenFor)},
+		Sweep:               probe.Sweep{Interval: time.Duration(c.Sweep.Interval), MinAge: time.Duration(c.Sweep.MinAge), All: c.Sweep.All},
 	}
 	if c.ZeroVectors == config.ZeroVectorsAllowSlot0 {
 		out.ZeroVectors = probe.ZeroAllowSlot0
+	}
+	return out
+}
+
+// endpoints are a probe's servers in the probe's own terms.
+func endpoints(c config.Probe) []probe.Endpoint {
+	out := make([]probe.Endpoint, len(c.Endpoints))
+	for i, e := range c.Endpoints {
+		out[i] = probe.Endpoint(e)
 	}
 	return out
 }
@@ -174,7 +184,11 @@ const computeMargin = 5 * time.Second
 func cacheConfig(c *config.Config) cache.Config {
 	var budget time.Duration
 	for _, p := range c.Probes {
-		budget = max(budget, time.Duration(p.QueueTimeout+p.RequestTimeout+p.ArtifactTimeout))
+		attempt := time.Duration(p.QueueTimeout + p.RequestTimeout + p.ArtifactTimeout)
+		if len(p.Endpoints) > 1 {
+			attempt *= 2 // a transient failure is tried once more
+		}
+		budget = max(budget, attempt)
 	}
 	out := cache.DefaultConfig()
 	out.TTL = time.Duration(c.Cache.TTL)

@@ -68,9 +68,10 @@ type RouteCheck struct {
 	LaunchFlag string `json:"launch_flag,omitempty"`
 }
 
-// ProbeCheck is what a probe's canary found.
+// ProbeCheck is what the canary of one endpoint of a probe found.
 type ProbeCheck struct {
 	Name       string   `json:"name"`
+	Endpoint   string   `json:"endpoint"`
 	Error      string   `json:"error,omitempty"`
 	Tokens     int      `json:"tokens,omitempty"`
 	Layers     int      `json:"layers,omitempty"`
@@ -124,11 +125,14 @@ func check(ctx context.Context, opts CheckOptions) *CheckReport {
 		return report
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.probes)) {
-		found := checkProbe(ctx, name, s.probes[name], routes)
-		if found.Error != "" {
-			report.ExitCode = ExitFailing
+		for i, endpoint := range s.probes[name].Endpoints() {
+			found := checkProbe(ctx, name, endpoint, routes)
+			found.Endpoint = s.cfg.Probes[name].Endpoints[i].BaseURL
+			if found.Error != "" {
+				report.ExitCode = ExitFailing
+			}
+			report.Probes = append(report.Probes, found)
 		}
-		report.Probes = append(report.Probes, found)
 	}
 	if s.redis != nil {
 		report.SharedCache = "answered"
@@ -222,9 +226,9 @@ func (r *CheckReport) text(offline bool) string {
 	}
 	for _, p := range r.Probes {
 		if p.Error != "" {
-			fmt.Fprintf(&b, "FAILING  probe %s: %s\n", p.Name, p.Error)
+			fmt.Fprintf(&b, "FAILING  probe %s at %s: %s\n", p.Name, p.Endpoint, p.Error)
 		} else {
-			fmt.Fprintf(&b, "probe    %s: answered\n", p.Name)
+			fmt.Fprintf(&b, "probe    %s at %s: answered\n", p.Name, p.Endpoint)
 		}
 		if p.Layers > 0 {
 			lock := "no lock file (vLLM before 0.22, or use_synchronization_lock=false)"
@@ -235,7 +239,7 @@ func (r *CheckReport) text(offline bool) string {
 			fmt.Fprintf(&b, "         answer after %s, hidden states %s later; %d foreign files in the folder\n", p.HTTP, p.Artifact, p.Foreign)
 		}
 		for _, w := range p.Warnings {
-			fmt.Fprintf(&b, "WARNING  probe %s: %s\n", p.Name, w)
+			fmt.Fprintf(&b, "WARNING  probe %s at %s: %s\n", p.Name, p.Endpoint, w)
 		}
 	}
 	switch r.SharedCache {

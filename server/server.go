@@ -33,7 +33,7 @@ const (
 type Server struct {
 	cfg      *config.Config
 	log      *slog.Logger
-	probes   map[string]*probe.VLLM
+	probes   map[string]*probe.Group
 	redis    *rediscache.Cache // nil without a shared cache
 	ladder   *cache.Ladder[Scores]
 	decider  *Decider
@@ -48,7 +48,7 @@ type Server struct {
 // and starts the probes' sweepers; [Server.Close] ends what it starts. Its errors
 // name everything that is wrong.
 func New(cfg *config.Config, log *slog.Logger) (*Server, error) {
-	s := &Server{cfg: cfg, log: log, probes: map[string]*probe.VLLM{}}
+	s := &Server{cfg: cfg, log: log, probes: map[string]*probe.Group{}}
 	if err := s.build(); err != nil {
 		// Nothing was sent yet, so nothing has to be waited for.
 		return nil, errors.Join(err, s.Close(context.Background()))
@@ -62,7 +62,7 @@ func (s *Server) build() error {
 	errs = append(errs, err)
 	s.warnings = append(s.warnings, entrance.warnings...)
 	for _, name := range slices.Sorted(maps.Keys(s.cfg.Probes)) {
-		p, err := probe.New(probeConfig(name, s.cfg.Probes[name]), probe.WithLogger(s.log),
+		p, err := probe.NewGroup(probeConfig(name, s.cfg.Probes[name]), endpoints(s.cfg.Probes[name]), probe.WithLogger(s.log),
 			probe.WithObserver(returnLeases{Observer: probe.NopObserver{}, probe: name, ladder: &s.ladder}))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("probe %q: %w", name, err))

@@ -2,10 +2,8 @@ package server
 
 import (
 	"encoding/json"
-	"maps"
 	"net/http"
 	"net/http/pprof"
-	"slices"
 	"time"
 
 	"github.com/pointsman-dev/pointsman/cache/rediscache"
@@ -27,7 +25,7 @@ func adminHandler(s *Server) http.Handler {
 		writeJSON(w, code, report)
 	})
 	mux.HandleFunc("GET /configz", func(w http.ResponseWriter, _ *http.Request) {
-		text, err := s.cfg.Redacted()
+		text, err := s.now.Load().cfg.Redacted()
 		if err != nil {
 			http.Error(w, "the configuration cannot be shown", http.StatusInternalServerError)
 			return
@@ -52,6 +50,7 @@ type readinessReport struct {
 	Phase  string                 `json:"phase"`
 	Routes map[string]routeReport `json:"routes"`
 	Probes map[string]probeReport `json:"probes"`
+	Reload reloadReport           `json:"reload"`
 	// SharedCache is absent without one.
 	SharedCache *sharedCacheReport `json:"shared_cache,omitempty"`
 }
@@ -87,6 +86,9 @@ func (s *Server) readiness() readinessReport {
 		Routes: map[string]routeReport{},
 		Probes: map[string]probeReport{},
 	}
+	s.mu.Lock()
+	report.Reload = s.reloads
+	s.mu.Unlock()
 	if s.draining.Load() {
 		report.Phase = "draining"
 	}
@@ -95,8 +97,7 @@ func (s *Server) readiness() readinessReport {
 			Probe: r.probeName, Mode: enumName(r.Mode), CheckpointDigest: r.Checkpoint.Digest(),
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.probes)) {
-		group := s.probes[name]
+	for name, group := range s.now.Load().probes {
 		found := reportProbe(group.Status())
 		if several := group.Endpoints(); len(several) > 1 {
 			for _, e := range several {

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/grpc/tap"
 
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
-	"github.com/pointsman-dev/pointsman/server/config"
 )
 
 // permission is a set of overrides that a caller may send.
@@ -182,17 +181,16 @@ type doorman struct {
 	certificates certificates
 	// accepted is nil where nobody has to show a token.
 	accepted   atomic.Pointer[tokens]
-	openHealth bool
+	openHealth atomic.Bool
 	observer   DoorObserver
 }
 
-func newDoorman(c config.GRPC, observer DoorObserver) *doorman {
-	return &doorman{openHealth: c.Auth != nil && c.Auth.OpenHealth, observer: observer}
-}
+func newDoorman(observer DoorObserver) *doorman { return &doorman{observer: observer} }
 
 // use lets in whom e says, from the next handshake and the next call on.
 func (d *doorman) use(e entrance) {
 	d.certificates.current.Store(e.tls)
+	d.openHealth.Store(e.openHealth)
 	d.accepted.Store(e.tokens)
 }
 
@@ -202,12 +200,6 @@ type DoorObserver interface {
 	// Refused is told that a call came without a valid token.
 	Refused(ctx context.Context)
 }
-
-// nopDoorObserver is a door that nobody watches.
-type nopDoorObserver struct{}
-
-// Refused implements [DoorObserver].
-func (nopDoorObserver) Refused(context.Context) {}
 
 // callLimit is how long a call may take, sending its message included, whatever
 // deadline it has: a stranger's stream that never ends must not be kept for good.
@@ -234,7 +226,7 @@ func (d *doorman) enter(ctx context.Context, info *tap.Info) (context.Context, e
 	if c, ok := accepted.find(bearerToken(info.Header)); ok {
 		return context.WithValue(ctx, callerKey{}, c), nil
 	}
-	if d.openHealth && strings.HasPrefix(info.FullMethodName, "/"+healthv1.Health_ServiceDesc.ServiceName+"/") {
+	if d.openHealth.Load() && strings.HasPrefix(info.FullMethodName, "/"+healthv1.Health_ServiceDesc.ServiceName+"/") {
 		return context.WithValue(ctx, callerKey{}, caller{}), nil
 	}
 	d.observer.Refused(ctx)

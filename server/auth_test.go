@@ -9,8 +9,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
-
-	"github.com/pointsman-dev/pointsman/server/config"
 )
 
 const (
@@ -109,8 +107,8 @@ func TestDoorman(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			seen := &countingDoor{}
-			d := newDoorman(config.GRPC{Auth: &config.Auth{OpenHealth: tt.openHealth}}, seen)
-			d.use(entrance{tokens: &accepted})
+			d := newDoorman(seen)
+			d.use(entrance{tokens: &accepted, openHealth: tt.openHealth})
 			ctx, err := d.enter(t.Context(), &tap.Info{FullMethodName: tt.method, Header: tt.header})
 			if tt.refused {
 				if status.Code(err) != codes.Unauthenticated || seen.refused != 1 {
@@ -126,7 +124,7 @@ func TestDoorman(t *testing.T) {
 }
 
 func TestDoormanWithoutTokensLetsEverybodyDoEverything(t *testing.T) {
-	d := newDoorman(config.GRPC{}, nopDoorObserver{})
+	d := newDoorman(nopObserver{})
 	d.use(entrance{})
 	ctx, err := d.enter(t.Context(), &tap.Info{FullMethodName: "/x"})
 	if err != nil || callerOf(ctx) != (caller{may: mayAll}) {

@@ -19,14 +19,17 @@ import (
 
 // buildSnapshot loads the checkpoints and makes the routes of a configuration. It
 // reports everything that is wrong, and warns of what is allowed but likely a
-// mistake. A checkpoint that several routes use is loaded once. A probe that is
-// missing has been reported already.
-func buildSnapshot(cfg *config.Config, probes map[string]*probe.Group) (*Snapshot, []string, error) {
+// mistake. A checkpoint that several routes use is loaded once, and one that did not
+// change is kept. A probe that is missing has been reported already.
+func buildSnapshot(cfg *config.Config, probes map[string]*heldProbe, previous *generation) (*Snapshot, []string, error) {
 	var (
 		errs        []error
 		warnings    []string
 		checkpoints = map[string]*scorer.Checkpoint{}
-		snapshot    = &Snapshot{routes: map[string]*Route{}, defaultRoute: cfg.DefaultRoute}
+		snapshot    = &Snapshot{
+			routes: map[string]*Route{}, defaultRoute: cfg.DefaultRoute,
+			overrides: overridesAllowed(cfg.GRPC.Overrides),
+		}
 	)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Routes)) {
 		routeCfg := cfg.Routes[name]
@@ -37,6 +40,7 @@ func buildSnapshot(cfg *config.Config, probes map[string]*probe.Group) (*Snapsho
 				errs = append(errs, fmt.Errorf("route %q: checkpoint: %w", name, err))
 				continue
 			}
+			checkpoint = previous.sameCheckpoint(checkpoint)
 			checkpoints[routeCfg.Checkpoint] = checkpoint
 		}
 		route, err := buildRoute(cfg, name, checkpoint)
@@ -51,6 +55,20 @@ func buildSnapshot(cfg *config.Config, probes map[string]*probe.Group) (*Snapsho
 		snapshot.routes[name] = route
 	}
 	return snapshot, warnings, errors.Join(errs...)
+}
+
+// sameCheckpoint returns the generation's own checkpoint of the same content, if it
+// has one, so that a reload of the rest does not keep two in memory.
+func (g *generation) sameCheckpoint(c *scorer.Checkpoint) *scorer.Checkpoint {
+	if g == nil {
+		return c
+	}
+	for _, r := range g.snapshot.routes {
+		if r.Checkpoint.Digest() == c.Digest() {
+			return r.Checkpoint
+		}
+	}
+	return c
 }
 
 // buildRoute makes a route of its configuration and its checkpoint.

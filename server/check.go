@@ -124,8 +124,9 @@ func check(ctx context.Context, opts CheckOptions) *CheckReport {
 	if opts.Offline {
 		return report
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.probes)) {
-		for i, endpoint := range s.probes[name].Endpoints() {
+	probes := s.now.Load().probes
+	for _, name := range slices.Sorted(maps.Keys(probes)) {
+		for i, endpoint := range probes[name].Endpoints() {
 			found := checkProbe(ctx, name, endpoint, routes)
 			found.Endpoint = s.cfg.Probes[name].Endpoints[i].BaseURL
 			if found.Error != "" {

@@ -55,7 +55,9 @@ const (
 // own when the caller has left; every failure on the way to a learned answer is
 // a fallback instead.
 func (d *Decider) Decide(ctx context.Context, req *Request) (*Decision, error) {
-	route, err := d.snapshot.Load().route(req.Route)
+	snapshot := d.useSnapshot()
+	defer snapshot.life.leave()
+	route, err := snapshot.route(req.Route)
 	if err != nil {
 		return nil, err
 	}
@@ -161,6 +163,8 @@ func (d *Decider) scores(ctx context.Context, route *Route, task string, req *Re
 // compute probes the task and scores its features. It runs on a context of its
 // own, which outlives the caller.
 func (d *Decider) compute(ctx context.Context, route *Route, req probe.Request) (Scores, Timing, error) {
+	route, leave := d.useRoute(route)
+	defer leave()
 	extraction, err := route.Probe.Extract(ctx, req)
 	timing := Timing{
 		Queue:    ifSpent(extraction.Queue),
@@ -183,6 +187,33 @@ func (d *Decider) compute(ctx context.Context, route *Route, req probe.Request) 
 		Tokens:        extraction.Tokens,
 		Digest:        route.Checkpoint.Digest(),
 	}, timing, nil
+}
+
+// useSnapshot returns the newest snapshot, whose life the caller leaves.
+func (d *Decider) useSnapshot() *Snapshot {
+	for {
+		if s := d.snapshot.Load(); s.life.use() {
+			return s
+		}
+		// It was replaced, and its last user left, since it was loaded.
+	}
+}
+
+// useRoute keeps a route's probe from being closed until leave is called. A
+// computation can begin when the callers that asked for it have left and a reload has
+// ended their snapshot: it then serves those who joined it since, from a snapshot
+// whose route of that name makes the same scores, and uses that. If there is none,
+// nobody waits, and the closed probe says so.
+func (d *Decider) useRoute(route *Route) (_ *Route, leave func()) {
+	if route.life.use() {
+		return route, route.life.leave
+	}
+	snapshot := d.useSnapshot()
+	if now := snapshot.routes[route.Name]; now != nil && d.keyer.Key(now.key) == d.keyer.Key(route.key) {
+		return now, snapshot.life.leave
+	}
+	snapshot.life.leave()
+	return route, func() {}
 }
 
 // reach says how far a decision may go with so much time left. With next to none

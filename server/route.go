@@ -33,6 +33,18 @@ type Prober interface {
 type Snapshot struct {
 	routes       map[string]*Route
 	defaultRoute string
+	// overrides are what anybody at all may ask for.
+	overrides permission
+	// life has the decisions that use the snapshot; nil: it is never replaced.
+	life *lifetime
+}
+
+// begin gives the snapshot a lifetime, after which end is called.
+func (s *Snapshot) begin(end func()) {
+	s.life = newLifetime(end)
+	for _, r := range s.routes {
+		r.life = s.life
+	}
 }
 
 // route returns the route of a name, or the default for an empty one.
@@ -63,6 +75,8 @@ type Route struct {
 	Probe      Prober
 	Checkpoint *scorer.Checkpoint
 
+	// life is that of the snapshot.
+	life *lifetime
 	// probeName is the probe's name in the configuration.
 	probeName string
 	// shape is what the checkpoint expects of the probe.

@@ -8,7 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,54 +31,51 @@ const (
 
 // Server is the whole program: built by [New], run by [Server.Serve].
 type Server struct {
+	// cfg is what the service was started with. What a reload replaces is in now.
 	cfg      *config.Config
 	log      *slog.Logger
-	probes   map[string]*probe.Group
+	observer OperationObserver
+	now      atomic.Pointer[generation]
 	redis    *rediscache.Cache // nil without a shared cache
 	ladder   *cache.Ladder[Scores]
 	decider  *Decider
 	door     *doorman
 	grpc     *grpc.Server
 	health   *health.Server
-	warnings []string
 	draining atomic.Bool
+
+	reloading sync.Mutex // held by the one reload that runs
+	retiring  sync.WaitGroup
+	// halted ends when probes that are being closed must be cut off.
+	halted context.Context
+	halt   context.CancelFunc
+
+	mu      sync.Mutex
+	open    map[*probe.Group]string // the probes that are not closed yet, by name
+	closed  bool
+	reloads reloadReport
 }
 
 // New builds the object graph, without binding a port. It reads the checkpoints
 // and starts the probes' sweepers; [Server.Close] ends what it starts. Its errors
 // name everything that is wrong.
 func New(cfg *config.Config, log *slog.Logger) (*Server, error) {
-	s := &Server{cfg: cfg, log: log, probes: map[string]*probe.Group{}}
-	if err := s.build(); err != nil {
+	s := &Server{cfg: cfg, log: log, observer: nopObserver{}, open: map[*probe.Group]string{}}
+	s.halted, s.halt = context.WithCancel(context.Background())
+	if err := s.start(); err != nil {
 		// Nothing was sent yet, so nothing has to be waited for.
 		return nil, errors.Join(err, s.Close(context.Background()))
 	}
 	return s, nil
 }
 
-func (s *Server) build() error {
-	var errs []error
-	entrance, err := loadEntrance(s.cfg.GRPC, time.Now())
-	errs = append(errs, err)
-	s.warnings = append(s.warnings, entrance.warnings...)
-	for _, name := range slices.Sorted(maps.Keys(s.cfg.Probes)) {
-		p, err := probe.NewGroup(probeConfig(name, s.cfg.Probes[name]), endpoints(s.cfg.Probes[name]), probe.WithLogger(s.log),
-			probe.WithObserver(returnLeases{Observer: probe.NopObserver{}, probe: name, ladder: &s.ladder}))
-		if err != nil {
-			errs = append(errs, fmt.Errorf("probe %q: %w", name, err))
-			continue
-		}
-		s.probes[name] = p
-		for _, w := range p.Warnings() {
-			s.warnings = append(s.warnings, fmt.Sprintf("probe %q: %s", name, w))
-		}
-	}
-	snapshot, warnings, err := buildSnapshot(s.cfg, s.probes)
-	s.warnings = append(s.warnings, warnings...)
-	errs = append(errs, err)
-	if err := errors.Join(errs...); err != nil {
+func (s *Server) start() error {
+	first, err := s.build(s.cfg, nil)
+	if err != nil {
 		return err
 	}
+	s.now.Store(first)
+	s.reloads = reloadReport{Generation: 1, Since: time.Now()}
 	keyer, err := cache.NewKeyer([]byte(s.cfg.Cache.Secret.Reveal()))
 	if err != nil {
 		return err
@@ -98,11 +95,19 @@ func (s *Server) build() error {
 		keyer:    keyer,
 		observer: logObserver{s.log},
 	}
-	s.decider.snapshot.Store(snapshot)
-	s.door = newDoorman(s.cfg.GRPC, nopDoorObserver{})
-	s.door.use(entrance)
-	s.buildGRPC(entrance.tls != nil)
+	s.decider.snapshot.Store(first.snapshot)
+	s.door = newDoorman(s.observer)
+	s.door.use(first.entrance)
+	s.buildGRPC(first.entrance.tls != nil)
 	return nil
+}
+
+// probeOptions are the collaborators of a probe.
+func (s *Server) probeOptions(name string, _ config.Probe) []probe.Option {
+	return []probe.Option{
+		probe.WithLogger(s.log),
+		probe.WithObserver(returnLeases{Observer: probe.NopObserver{}, probe: name, ladder: &s.ladder}),
+	}
 }
 
 // readinessNames are the health names that follow readiness.
@@ -111,7 +116,7 @@ func (s *Server) readinessNames() []string {
 }
 
 // Warnings are what is allowed but likely a mistake, for people.
-func (s *Server) Warnings() []string { return s.warnings }
+func (s *Server) Warnings() []string { return s.now.Load().warnings }
 
 // Serve answers on the listeners until ctx ends, then drains: readiness is
 // withdrawn, calls are accepted for the drain delay, calls under way and sent
@@ -191,13 +196,32 @@ func (s *Server) drain(ctx context.Context, admin *http.Server, delay bool) erro
 // Close ends what New started: probes that were sent get until ctx ends. Serve
 // calls it; a server that never served needs it called.
 func (s *Server) Close(ctx context.Context) error {
-	var errs []error
+	stop := context.AfterFunc(ctx, s.halt)
+	defer stop()
+	defer s.halt()
+	s.mu.Lock()
+	s.closed = true
+	open := maps.Clone(s.open)
+	s.mu.Unlock()
 	// First the probes: the ladder's computations end with them.
-	for _, name := range slices.Sorted(maps.Keys(s.probes)) {
-		if err := s.probes[name].Close(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("closing probe %q: %w", name, err))
-		}
+	var (
+		errs    []error
+		closing sync.WaitGroup
+		failed  = make(chan error, len(open))
+	)
+	for group, name := range open {
+		closing.Go(func() {
+			if err := group.Close(ctx); err != nil {
+				failed <- fmt.Errorf("closing probe %q: %w", name, err)
+			}
+		})
 	}
+	closing.Wait()
+	close(failed)
+	for err := range failed {
+		errs = append(errs, err)
+	}
+	s.retiring.Wait()
 	if s.ladder != nil {
 		if err := s.ladder.Close(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("closing the cache: %w", err))

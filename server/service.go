@@ -23,14 +23,12 @@ type service struct {
 	pointsmanv1.UnimplementedDecisionServiceServer
 
 	decider *Decider
-	// overrides are what anybody at all may ask for.
-	overrides permission
 }
 
 // Decide implements [pointsmanv1.DecisionServiceServer].
 func (s *service) Decide(ctx context.Context, in *pointsmanv1.DecideRequest) (*pointsmanv1.DecideResponse, error) {
 	c := callOf(ctx)
-	if err := checkOverrides(in, s.overrides&callerOf(ctx).may); err != nil {
+	if err := checkOverrides(in, s.decider.snapshot.Load().overrides&callerOf(ctx).may); err != nil {
 		return nil, err
 	}
 	req, err := requestFromProto(in, c)

@@ -84,9 +84,11 @@ func warnOfReaders(key, path string) []string {
 
 // entrance is who may connect and call: what the configuration names in files.
 type entrance struct {
-	tls      *tls.Config // nil: plaintext
-	tokens   *tokens     // nil: anybody
-	warnings []string
+	tls    *tls.Config // nil: plaintext
+	tokens *tokens     // nil: anybody
+	// openHealth lets health checks in without a token.
+	openHealth bool
+	warnings   []string
 }
 
 // loadEntrance reads the files of grpc.tls and grpc.auth. One that cannot be read
@@ -106,6 +108,7 @@ func loadEntrance(c config.GRPC, now time.Time) (entrance, error) {
 		}
 	}
 	if c.Auth != nil {
+		out.openHealth = c.Auth.OpenHealth
 		found, err := loadTokens(c.Auth.TokensFile)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("grpc.auth.tokens_file: %w", err))

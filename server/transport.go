@@ -58,7 +58,7 @@ func (s *Server) buildGRPC(secure bool) {
 	s.grpc = grpc.NewServer(opts...)
 	s.grpc.RegisterService(
 		refusingMalformed(pointsmanv1.DecisionService_ServiceDesc),
-		&service{decider: s.decider, overrides: overridesAllowed(c.Overrides)},
+		&service{decider: s.decider},
 	)
 	s.health = health.NewServer()
 	if c.Health {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 )
 
 // authority signs the tests' certificates.
@@ -53,6 +54,12 @@ func (a *authority) file(name string) string { return filepath.Join(a.dir, name)
 // issue writes name.pem and name.key for loopback, and returns the serial number.
 func (a *authority) issue(name string) int64 {
 	a.t.Helper()
+	return a.issueTo(a.dir, name)
+}
+
+// issueTo is issue into another folder.
+func (a *authority) issueTo(dir, name string) int64 {
+	a.t.Helper()
 	a.next++
 	key := newKey(a.t)
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
@@ -68,8 +75,8 @@ func (a *authority) issue(name string) int64 {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	writePEM(a.t, a.file(name+".pem"), "CERTIFICATE", der)
-	writePEM(a.t, a.file(name+".key"), "EC PRIVATE KEY", secret)
+	writePEM(a.t, filepath.Join(dir, name+".pem"), "CERTIFICATE", der)
+	writePEM(a.t, filepath.Join(dir, name+".key"), "EC PRIVATE KEY", secret)
 	return a.next
 }
 
@@ -116,4 +123,15 @@ func mixed(t *testing.T, trusted, signer *authority) credentials.TransportCreden
 	pool := x509.NewCertPool()
 	pool.AddCert(trusted.cert)
 	return credentials.NewTLS(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}})
+}
+
+// peerSerial is the serial number of the certificate that the other end showed.
+type peerSerial struct{ peer peer.Peer }
+
+func (p *peerSerial) serial() int64 {
+	info, ok := p.peer.AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return 0
+	}
+	return info.State.PeerCertificates[0].SerialNumber.Int64()
 }

@@ -75,6 +75,8 @@ type world struct {
 	log    *safeBuffer
 	creds  credentials.TransportCredentials
 	addr   string // of the gRPC port
+	server *server.Server
+	yaml   string // the configuration
 	stop   func() // drains the service, once
 }
 
@@ -145,12 +147,19 @@ probes:
     endpoints: [ { base_url: %q, hidden_states_dir: %q } ]
 %s
 `, indent(s.grpcYAML), checkpoint, s.heads[0], s.costs[0], s.heads[1], s.costs[1], indent(s.routeYAML), s.encoder, web.URL+"/v1", w.dir, indent(s.probeYAML))
+	w.yaml = text
+	w.run(t, w.parse(t, text))
+	return w
+}
+
+// parse reads a configuration as if it stood in the world's root.
+func (w *world) parse(t testing.TB, text string) *config.Config {
+	t.Helper()
 	cfg, err := config.Parse(filepath.Join(w.root, "pointsman.yaml"), []byte(text), config.LoadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.run(t, cfg)
-	return w
+	return cfg
 }
 
 // run serves a configuration and connects to it.
@@ -160,6 +169,7 @@ func (w *world) run(t testing.TB, cfg *config.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.server = s
 	var lc net.ListenConfig
 	var listeners [2]net.Listener
 	for i, addr := range []string{cfg.GRPC.Listen, cfg.Admin.Listen} {

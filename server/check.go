@@ -184,6 +184,11 @@ func checkProbe(ctx context.Context, name string, p *probe.VLLM, routes map[stri
 	canary, err := p.Check(ctx, canaryPrompt, probe.Shape{})
 	if err != nil {
 		found.Error = err.Error()
+		found.Warnings = canary.Warnings
+		if errors.Is(err, probe.ErrArtifact) && canary.Artifact.Bytes == 0 {
+			found.Error += "; vLLM answered, but its file is not in hidden_states_dir: do both see the same folder (one mount, " +
+				"shared_storage_path), and is reported_dir the path under which vLLM sees it?"
+		}
 		return found
 	}
 	found.Tokens, found.Layers, found.HiddenSize = canary.Tokens, canary.Layers, canary.HiddenSize

@@ -30,6 +30,13 @@ type Decider struct {
 	ladder   *cache.Ladder[Scores]
 	keyer    *cache.Keyer
 	observer DecisionObserver
+	// maxInFlight bounds the decisions under way; 0: nothing does.
+	maxInFlight int64
+	inFlight    atomic.Int64
+	// scoring holds a value for each processor that scores; nil: nothing bounds them.
+	// Scores are computed apart from the probe's gate, so that a burst of artifacts does
+	// not take the processors from those who only ask the cache.
+	scoring chan struct{}
 }
 
 // DecisionObserver is told of what happens inside a decision.
@@ -80,7 +87,12 @@ func (d *Decider) Decide(ctx context.Context, req *Request) (*Decision, error) {
 	if reason != reasonNone {
 		return dec.fallBack(among, reason), nil
 	}
+	if under := d.inFlight.Add(1); d.maxInFlight > 0 && under > d.maxInFlight {
+		d.inFlight.Add(-1)
+		return dec.fallBack(among, reasonOverloaded), nil
+	}
 	learned, err := d.learn(ctx, route, task, req, among, dec)
+	d.inFlight.Add(-1)
 	switch {
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return nil, fmt.Errorf("deciding: the caller left: %w", context.Canceled)
@@ -176,7 +188,7 @@ func (d *Decider) compute(ctx context.Context, route *Route, req probe.Request) 
 	}
 	_, done := d.observer.Stage(ctx, StageScore)
 	began := time.Now()
-	probabilities, err := route.Checkpoint.Score(extraction.Values)
+	probabilities, err := d.score(ctx, route, extraction.Values)
 	timing.Score = new(time.Since(began))
 	done(err)
 	if err != nil {
@@ -187,6 +199,19 @@ func (d *Decider) compute(ctx context.Context, route *Route, req probe.Request) 
 		Tokens:        extraction.Tokens,
 		Digest:        route.Checkpoint.Digest(),
 	}, timing, nil
+}
+
+// score waits for a processor and scores.
+func (d *Decider) score(ctx context.Context, route *Route, features []float32) (scorer.Probabilities, error) {
+	if d.scoring != nil {
+		select {
+		case d.scoring <- struct{}{}:
+			defer func() { <-d.scoring }()
+		case <-ctx.Done():
+			return scorer.Probabilities{}, fmt.Errorf("waiting for a processor: %w", context.Cause(ctx))
+		}
+	}
+	return route.Checkpoint.Score(features)
 }
 
 // useSnapshot returns the newest snapshot, whose life the caller leaves.

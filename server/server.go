@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"net/http"
+	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,15 +21,8 @@ import (
 
 	"github.com/pointsman-dev/pointsman/cache"
 	"github.com/pointsman-dev/pointsman/cache/rediscache"
-	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 	"github.com/pointsman-dev/pointsman/probe"
 	"github.com/pointsman-dev/pointsman/server/config"
-)
-
-// Names of gRPC health, beside the overall one (empty) and the service's own.
-const (
-	healthLiveness  = "liveness"  // the process works
-	healthReadiness = "readiness" // calls should be sent here
 )
 
 // Server is the whole program: built by [New], run by [Server.Serve].
@@ -42,7 +38,7 @@ type Server struct {
 	door     *doorman
 	grpc     *grpc.Server
 	health   *health.Server
-	draining atomic.Bool
+	phase    phaseValue
 
 	reloading sync.Mutex // held by the one reload that runs
 	retiring  sync.WaitGroup
@@ -91,9 +87,11 @@ func (s *Server) start() error {
 		return err
 	}
 	s.decider = &Decider{
-		ladder:   s.ladder,
-		keyer:    keyer,
-		observer: logObserver{s.log},
+		ladder:      s.ladder,
+		keyer:       keyer,
+		observer:    logObserver{s.log},
+		maxInFlight: int64(s.cfg.GRPC.MaxInFlight),
+		scoring:     make(chan struct{}, runtime.GOMAXPROCS(0)),
 	}
 	s.decider.snapshot.Store(first.snapshot)
 	s.door = newDoorman(s.observer)
@@ -108,11 +106,6 @@ func (s *Server) probeOptions(name string, _ config.Probe) []probe.Option {
 		probe.WithLogger(s.log),
 		probe.WithObserver(returnLeases{Observer: probe.NopObserver{}, probe: name, ladder: &s.ladder}),
 	}
-}
-
-// readinessNames are the health names that follow readiness.
-func (s *Server) readinessNames() []string {
-	return []string{"", healthReadiness, pointsmanv1.DecisionService_ServiceDesc.ServiceName}
 }
 
 // Warnings are what is allowed but likely a mistake, for people.
@@ -134,11 +127,12 @@ func (s *Server) Serve(ctx context.Context, grpcListener, adminListener net.List
 	go func() {
 		failed <- wrapServe("grpc", s.grpc.Serve(limitConnections(grpcListener, s.cfg.GRPC.Connections.Max)))
 	}()
-	for _, name := range s.readinessNames() {
-		s.health.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
-	}
+	healthy, stopHealth := context.WithCancel(ctx)
+	defer stopHealth()
+	var health sync.WaitGroup
+	s.startHealth(healthy, &health)
 	s.log.InfoContext(ctx, "serving",
-		"grpc", grpcListener.Addr().String(), "admin", adminListener.Addr().String())
+		"grpc", grpcListener.Addr().String(), "admin", adminListener.Addr().String(), "limits", limits())
 
 	running := 2
 	var failure error
@@ -147,11 +141,23 @@ func (s *Server) Serve(ctx context.Context, grpcListener, adminListener net.List
 	case failure = <-failed:
 		running--
 	}
+	stopHealth()
+	health.Wait()
 	err := s.drain(context.WithoutCancel(ctx), admin, failure == nil)
 	for range running {
 		failure = errors.Join(failure, <-failed)
 	}
 	return errors.Join(failure, err)
+}
+
+// limits are what the process may use, for the log. A memory limit, GOMEMLIMIT, is Go's
+// own: the collector works harder near it.
+func limits() slog.Value {
+	memory := "none"
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 { // -1 asks
+		memory = config.ByteSize(limit).String()
+	}
+	return slog.GroupValue(slog.Int("processors", runtime.GOMAXPROCS(0)), slog.String("memory", memory))
 }
 
 // wrapServe names the listener whose serving ended, or returns nil if it was
@@ -166,15 +172,16 @@ func wrapServe(name string, err error) error {
 // drain stops the server. Where a listener has failed there is nobody to wait
 // for, so it does not delay.
 func (s *Server) drain(ctx context.Context, admin *http.Server, delay bool) error {
-	s.draining.Store(true)
+	s.phase.set(phaseDraining)
 	for _, name := range s.readinessNames() {
 		s.health.SetServingStatus(name, healthv1.HealthCheckResponse_NOT_SERVING)
 	}
-	s.log.InfoContext(ctx, "draining", "delay", s.cfg.Shutdown.DrainDelay.String())
+	shutdown := s.now.Load().cfg.Shutdown
+	s.log.InfoContext(ctx, "draining", "delay", shutdown.DrainDelay.String())
 	if delay {
-		time.Sleep(time.Duration(s.cfg.Shutdown.DrainDelay))
+		time.Sleep(time.Duration(shutdown.DrainDelay))
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.cfg.Shutdown.Timeout))
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(shutdown.Timeout))
 	defer cancel()
 	// The shared work ends by itself or by ctx; then nothing keeps a call waiting.
 	stopped := make(chan struct{})

@@ -183,12 +183,12 @@ func folders(files []string) []string {
 func fingerprint(files []string) string {
 	var b strings.Builder
 	for _, file := range files {
-		real, err := filepath.EvalSymlinks(file)
+		target, err := filepath.EvalSymlinks(file)
 		if err != nil {
 			fmt.Fprintf(&b, "%s missing\n", file)
 			continue
 		}
-		info, err := os.Stat(real)
+		info, err := os.Stat(target)
 		if err != nil {
 			fmt.Fprintf(&b, "%s missing\n", file)
 			continue
@@ -197,7 +197,7 @@ func fingerprint(files []string) string {
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 			number = stat.Ino
 		}
-		fmt.Fprintf(&b, "%s %d %d %d\n", real, number, info.Size(), info.ModTime().UnixNano())
+		fmt.Fprintf(&b, "%s %d %d %d\n", target, number, info.Size(), info.ModTime().UnixNano())
 	}
 	return b.String()
 }

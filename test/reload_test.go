@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -293,6 +294,27 @@ probes:
 		}
 		return ""
 	})
+	tokenFile := filepath.Join(root, "token")
+	if err := os.WriteFile(tokenFile, []byte(powerToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	for _, tt := range []struct {
+		want string
+		args []string
+	}{
+		{"ready", []string{"healthcheck", "--config", file, "--token-file", tokenFile}},
+		{"ready", []string{"healthcheck", "--config", file, "--admin"}},
+		{"Unauthenticated", []string{"healthcheck", "--config", file}},
+		{"FALLBACK", []string{"decide", "--addr", address, "--ca", ca.file("ca.pem"), "--token-file", tokenFile, "task"}},
+		{"Unauthenticated", []string{"decide", "--addr", address, "--ca", ca.file("ca.pem"), "task"}},
+		{"Unavailable", []string{"decide", "--addr", address, "--deadline", "2s", "task"}},
+	} {
+		out, _ := exec.CommandContext(t.Context(), buildProgram(t), tt.args...).CombinedOutput()
+		if !strings.Contains(string(out), tt.want) || strings.Contains(string(out), powerToken) {
+			t.Errorf("%q: %s, want %s", tt.args, out, tt.want)
+		}
+	}
 	before, _ := w.reloadState(t)
 	write("not a number")
 	eventually(t, func() string {

@@ -53,6 +53,10 @@ type setup struct {
 	sim vllmsim.Config // Dir, Model and shape are filled in
 	// grpcYAML, probeYAML and routeYAML are further lines of those parts.
 	grpcYAML, probeYAML, routeYAML string
+	// more are further sections.
+	more string
+	// prepare is called with the stand-in before the service starts.
+	prepare func(*vllmsim.Server)
 	// creds are the client's; nil: plaintext.
 	creds credentials.TransportCredentials
 	// vllm replaces the stand-in.
@@ -111,6 +115,9 @@ func start(t testing.TB, s setup) *world {
 			t.Fatal(err)
 		}
 		w.sim, handler = sim, sim.Handler()
+		if s.prepare != nil {
+			s.prepare(sim)
+		}
 		t.Cleanup(func() {
 			if err := sim.Close(); err != nil {
 				t.Errorf("the stand-in for vLLM failed: %v", err)
@@ -133,6 +140,7 @@ grpc:
 %s
 admin: { listen: "127.0.0.1:0" }
 shutdown: { drain_delay: 0s, timeout: 20s }
+%s
 routes:
   main:
     probe: p
@@ -146,7 +154,7 @@ probes:
     encoder: %q
     endpoints: [ { base_url: %q, hidden_states_dir: %q } ]
 %s
-`, indent(s.grpcYAML), checkpoint, s.heads[0], s.costs[0], s.heads[1], s.costs[1], indent(s.routeYAML), s.encoder, web.URL+"/v1", w.dir, indent(s.probeYAML))
+`, indent(s.grpcYAML), s.more, checkpoint, s.heads[0], s.costs[0], s.heads[1], s.costs[1], indent(s.routeYAML), s.encoder, web.URL+"/v1", w.dir, indent(s.probeYAML))
 	w.yaml = text
 	w.run(t, w.parse(t, text))
 	return w

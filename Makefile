@@ -75,6 +75,18 @@ e2e-polyglot: generate-check-all
 bench: need-go ## Run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
+.PHONY: chaos
+chaos: need-go need-redis ## Drive two replicas through CHAOS (default 10m) of every trouble; the seed is printed
+	POINTSMAN_CHAOS=$${CHAOS:-10m} $(GO) test ./test -run '^TestChaos$$' -count=1 -timeout 30m -v
+	POINTSMAN_SOAK=30s $(GO) test ./test -run '^TestReloadUnderLoad$$' -count=1 -v
+
+# A machine without a way to the database cannot check, and says so.
+.PHONY: vuln
+vuln: need-go ## Look for known vulnerabilities in what the program uses
+	@out=$$($(TOOL) govulncheck ./... 2>&1) && { echo "$$out"; exit 0; }; code=$$?; \
+	if grep -q 'fetching vulnerabilities' <<<"$$out"; then echo "SKIPPED: the vulnerability database, https://vuln.go.dev, cannot be reached"; exit 0; fi; \
+	echo "$$out"; exit $$code
+
 .PHONY: fuzz
 fuzz: need-go ## Run every fuzz target for FUZZTIME (default 30s)
 	@for pkg in $$($(GO) list ./...); do \

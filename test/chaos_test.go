@@ -117,8 +117,8 @@ func (t *tally) count(m map[string]int, name string) {
 	m[name]++
 }
 
-// breaks notes a broken promise.
-func (t *tally) breaks(name, format string, args ...any) {
+// breaksf notes a broken promise.
+func (t *tally) breaksf(name, format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.broken[name]++
@@ -187,10 +187,10 @@ func (w *chaosWorld) callOnce(ctx context.Context, random *rand.Rand) {
 		w.tally.count(w.tally.calls, "replica killed or stopped")
 	case status.Code(err) == codes.DeadlineExceeded:
 		w.tally.count(w.tally.calls, "broken")
-		w.tally.breaks(brokenLate, "%v after %v at %v", err, time.Since(began), began.Format(time.StampMilli))
+		w.tally.breaksf(brokenLate, "%v after %v at %v", err, time.Since(began), began.Format(time.StampMilli))
 	default:
 		w.tally.count(w.tally.calls, "broken")
-		w.tally.breaks(brokenError, "%v after %v at %v", err, time.Since(began), began.Format(time.StampMilli))
+		w.tally.breaksf(brokenError, "%v after %v at %v", err, time.Since(began), began.Format(time.StampMilli))
 	}
 }
 
@@ -200,7 +200,7 @@ func (w *chaosWorld) judge(req *pointsmanv1.DecideRequest, resp *pointsmanv1.Dec
 		w.tally.count(w.tally.calls, "fell back")
 		w.tally.count(w.tally.reasons, strings.TrimPrefix(resp.GetFallbackReason().String(), "FALLBACK_REASON_"))
 		if resp.GetTarget() != "strong" {
-			w.tally.breaks(brokenFall, "%v", resp)
+			w.tally.breaksf(brokenFall, "%v", resp)
 		}
 		return
 	}
@@ -212,13 +212,13 @@ func (w *chaosWorld) judge(req *pointsmanv1.DecideRequest, resp *pointsmanv1.Dec
 		}
 	}
 	if version == nil {
-		w.tally.breaks(brokenMixed, "unknown digest %s", resp.GetCheckpointDigest())
+		w.tally.breaksf(brokenMixed, "unknown digest %s", resp.GetCheckpointDigest())
 		return
 	}
 	candidates := make([]scorer.Candidate, 0, 2)
 	for i, s := range resp.GetScores() {
 		if s.GetCost() != version.costs[i] {
-			w.tally.breaks(brokenMixed, "cost %v with digest %s", s.GetCost(), resp.GetCheckpointDigest())
+			w.tally.breaksf(brokenMixed, "cost %v with digest %s", s.GetCost(), resp.GetCheckpointDigest())
 			return
 		}
 		candidates = append(candidates, scorer.Candidate{Head: i, Cost: s.GetCost()})
@@ -228,7 +228,7 @@ func (w *chaosWorld) judge(req *pointsmanv1.DecideRequest, resp *pointsmanv1.Dec
 		tradeOff = scorer.QualityWeight(weight.QualityWeight)
 	}
 	if req.GetTradeOff() == nil && tradeOff != version.tradeOff {
-		w.tally.breaks(brokenMixed, "%v with digest %s", tradeOff, resp.GetCheckpointDigest())
+		w.tally.breaksf(brokenMixed, "%v with digest %s", tradeOff, resp.GetCheckpointDigest())
 		return
 	}
 	p, err := version.checkpoint.Score(vllmsim.Features(req.GetTask(), layers, hiddenSize, vllmsim.BF16))
@@ -244,11 +244,11 @@ func (w *chaosWorld) judge(req *pointsmanv1.DecideRequest, resp *pointsmanv1.Dec
 	// Within the accuracy that is promised either target is right.
 	const accuracy = 1e-5
 	if got := resp.GetScores()[want.Index].GetTarget(); got != resp.GetTarget() && math.Abs(want.Margin) > accuracy {
-		w.tally.breaks(brokenTarget, "%s for %q, want %s", resp.GetTarget(), req.GetTask(), got)
+		w.tally.breaksf(brokenTarget, "%s for %q, want %s", resp.GetTarget(), req.GetTask(), got)
 	}
 	for i, s := range resp.GetScores() {
 		if math.Abs(s.GetProbability()-want.Scores[i].Probability) > accuracy {
-			w.tally.breaks(brokenTarget, "probability %v for %q, want %v", s.GetProbability(), req.GetTask(), want.Scores[i].Probability)
+			w.tally.breaksf(brokenTarget, "probability %v for %q, want %v", s.GetProbability(), req.GetTask(), want.Scores[i].Probability)
 		}
 	}
 }
@@ -265,7 +265,7 @@ func (w *chaosWorld) checkRecovery() {
 				break
 			}
 			if time.Now().After(deadline) {
-				w.tally.breaks(brokenHeal, "replica %d: %v %v", i, resp, err)
+				w.tally.breaksf(brokenHeal, "replica %d: %v %v", i, resp, err)
 				break
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -292,7 +292,7 @@ func (w *chaosWorld) checkLeaks(before []usage) {
 		return ""
 	})
 	w.settles(brokenLeases, func() string {
-		keys, err := w.redis.Client().Keys(w.t.Context(), "*lease*").Result()
+		keys, err := w.redis.Client().Keys(w.t.Context(), "pointsman:*:l").Result()
 		if err != nil || len(keys) > 0 {
 			return fmt.Sprint(keys, err)
 		}
@@ -315,7 +315,7 @@ func (w *chaosWorld) settles(promise string, wrong func() string) {
 			return
 		}
 	}
-	w.tally.breaks(promise, "%s", wrong())
+	w.tally.breaksf(promise, "%s", wrong())
 }
 
 // usage is what a replica holds.

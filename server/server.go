@@ -22,6 +22,8 @@ import (
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 	"github.com/pointsman-dev/pointsman/probe"
 	"github.com/pointsman-dev/pointsman/server/config"
+	"github.com/pointsman-dev/pointsman/server/record"
+	"github.com/pointsman-dev/pointsman/server/telemetry"
 )
 
 // Names of gRPC health, beside the overall one (empty) and the service's own.
@@ -32,32 +34,45 @@ const (
 
 // Server is the whole program: built by [New], run by [Server.Serve].
 type Server struct {
-	cfg      *config.Config
-	log      *slog.Logger
-	probes   map[string]*probe.VLLM
-	redis    *rediscache.Cache // nil without a shared cache
-	ladder   *cache.Ladder[Scores]
-	decider  *Decider
-	grpc     *grpc.Server
-	health   *health.Server
-	warnings []string
-	draining atomic.Bool
+	cfg   *config.Config
+	log   *slog.Logger
+	level *slog.LevelVar
+	// telemetry and record are the first to be made and the last to be closed.
+	telemetry *telemetry.Telemetry
+	record    *record.Writer // nil without a decision record
+	probes    map[string]*probe.VLLM
+	redis     *rediscache.Cache // nil without a shared cache
+	ladder    *cache.Ladder[Scores]
+	decider   *Decider
+	grpc      *grpc.Server
+	health    *health.Server
+	warnings  []string
+	draining  atomic.Bool
 }
 
 // New builds the object graph, without binding a port. It reads the checkpoints
 // and starts the probes' sweepers; [Server.Close] ends what it starts. Its errors
 // name everything that is wrong.
-func New(cfg *config.Config, log *slog.Logger) (*Server, error) {
-	s := &Server{cfg: cfg, log: log, probes: map[string]*probe.VLLM{}}
-	if err := s.build(); err != nil {
+//
+// The log's level is the configuration's, and then whatever the admin port sets; the
+// handler's own must let everything pass.
+func New(cfg *config.Config, log *slog.Logger, opts ...Option) (*Server, error) {
+	s := &Server{cfg: cfg, level: new(slog.LevelVar), probes: map[string]*probe.VLLM{}}
+	s.level.Set(logLevel(cfg.Log.Level))
+	s.log = slog.New(telemetry.NewLogHandler(log.Handler(), s.level))
+	if err := s.build(opts); err != nil {
 		// Nothing was sent yet, so nothing has to be waited for.
 		return nil, errors.Join(err, s.Close(context.Background()))
 	}
 	return s, nil
 }
 
-func (s *Server) build() error {
+func (s *Server) build(opts []Option) error {
 	var errs []error
+	if err := s.buildTelemetry(opts); err != nil {
+		errs = append(errs, err)
+		return errors.Join(errs...)
+	}
 	// Never plaintext, or open to all, by accident.
 	if s.cfg.GRPC.TLS != nil {
 		errs = append(errs, errors.New("grpc.tls: this version cannot serve TLS yet; remove it, and keep the port on loopback or behind a proxy"))
@@ -67,7 +82,9 @@ func (s *Server) build() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.cfg.Probes)) {
 		p, err := probe.New(probeConfig(name, s.cfg.Probes[name]), probe.WithLogger(s.log),
-			probe.WithObserver(returnLeases{Observer: probe.NopObserver{}, probe: name, ladder: &s.ladder}))
+			probe.WithObserver(returnLeases{
+				Observer: s.telemetry.ProbeObserver(probeInfo(name, s.cfg.Probes[name])), probe: name, ladder: &s.ladder,
+			}))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("probe %q: %w", name, err))
 			continue
@@ -87,12 +104,12 @@ func (s *Server) build() error {
 	if err != nil {
 		return err
 	}
-	deps := cache.Deps[Scores]{Codec: scoresCodec{}}
+	deps := cache.Deps[Scores]{Codec: scoresCodec{}, Observer: s.telemetry.CacheObserver()}
 	if s.cfg.Cache.Redis != nil {
-		if s.redis, err = rediscache.New(redisConfig(s.cfg)); err != nil {
+		if s.redis, err = rediscache.New(redisConfig(s.cfg), rediscache.WithObserver(s.telemetry.RedisObserver())); err != nil {
 			return fmt.Errorf("cache.redis: %w", err)
 		}
-		deps.Shared = s.redis
+		deps.Shared = s.telemetry.SharedLayer(s.redis)
 	}
 	if s.ladder, err = cache.New(cacheConfig(s.cfg), deps); err != nil {
 		return err
@@ -100,11 +117,11 @@ func (s *Server) build() error {
 	s.decider = &Decider{
 		ladder:   s.ladder,
 		keyer:    keyer,
-		observer: logObserver{s.log},
+		observer: &observer{telemetry: s.telemetry, log: s.log, record: s.record},
 	}
 	s.decider.snapshot.Store(snapshot)
 	s.buildGRPC()
-	return nil
+	return s.telemetry.Watch(s.telemetryState)
 }
 
 // Limits of the gRPC transport.
@@ -119,13 +136,17 @@ const (
 )
 
 func (s *Server) buildGRPC() {
-	s.grpc = grpc.NewServer(
+	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(int(s.cfg.GRPC.MaxMessageBytes)),
 		grpc.MaxConcurrentStreams(maxConcurrentStreams),
 		grpc.WriteBufferSize(writeBufferSize),
 		grpc.ReadBufferSize(readBufferSize),
-		grpc.ChainUnaryInterceptor(interceptors(s.log, DeadlineMargin(s.cfg.GRPC.DeadlineMargin))...),
-	)
+		grpc.ChainUnaryInterceptor(interceptors(s.log, s.telemetry, DeadlineMargin(s.cfg.GRPC.DeadlineMargin))...),
+	}
+	if handler := s.telemetry.RPCHandler(tracedMethods()); handler != nil {
+		options = append(options, grpc.StatsHandler(handler))
+	}
+	s.grpc = grpc.NewServer(options...)
 	pointsmanv1.RegisterDecisionServiceServer(s.grpc, &service{decider: s.decider})
 	s.health = health.NewServer()
 	healthv1.RegisterHealthServer(s.grpc, s.health)
@@ -239,5 +260,5 @@ func (s *Server) Close(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("closing the shared cache: %w", err))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.closeTelemetry(ctx))...)
 }

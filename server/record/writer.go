@@ -102,7 +102,7 @@ func (w *Writer) Digest(task string) string {
 }
 
 // Put hands over an entry. It never waits.
-func (w *Writer) Put(e Entry) { //nolint:gocritic // it is kept, so it is copied
+func (w *Writer) Put(e Entry) {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	if !w.closed {

@@ -39,8 +39,8 @@ type memo[K comparable, V any] struct {
 	mu    sync.Mutex
 }
 
-// get returns the key's value, which make makes the first time.
-func (m *memo[K, V]) get(key K, make func(K) V) V {
+// get returns the key's value, which create makes the first time.
+func (m *memo[K, V]) get(key K, create func(K) V) V {
 	if known := m.known.Load(); known != nil {
 		if v, ok := (*known)[key]; ok {
 			return v
@@ -55,7 +55,7 @@ func (m *memo[K, V]) get(key K, make func(K) V) V {
 		}
 		maps.Copy(next, *known)
 	}
-	v := make(key)
+	v := create(key)
 	next[key] = v
 	m.known.Store(&next)
 	return v

@@ -36,7 +36,7 @@ func (h *LogHandler) Enabled(ctx context.Context, level slog.Level) bool {
 }
 
 // Handle implements [slog.Handler].
-func (h *LogHandler) Handle(ctx context.Context, r slog.Record) error { //nolint:gocritic // the interface's
+func (h *LogHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelWarn && r.Level < slog.LevelError {
 		pass, leftOut := h.warned.pass(r.Message, r.Time)
 		if !pass {

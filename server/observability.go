@@ -112,6 +112,9 @@ func (s *Server) telemetryState() telemetry.State {
 	for name, p := range s.probes {
 		state.Probes[name] = p.Status()
 	}
+	if s.redis != nil {
+		state.RedisUp = new(s.redis.Status().Ready)
+	}
 	for name, r := range s.decider.snapshot.Load().routes {
 		state.Routes = append(state.Routes, telemetry.RouteState{
 			Route: name, Digest: r.Checkpoint.Digest(), Encoder: r.Checkpoint.Manifest().Encoder,

@@ -73,6 +73,9 @@ func (o *cacheObserver) Lookup(ctx context.Context, layer cache.Layer, found cac
 func (o *cacheObserver) Stage(ctx context.Context, stage cache.Stage) (context.Context, func(error)) {
 	began := time.Now()
 	ctx, span := o.t.start(ctx, o.spans[stage], nil)
+	if stage == cache.StageLease && span != nil {
+		ctx = context.WithValue(ctx, waitingKey{}, true)
+	}
 	return ctx, func(err error) {
 		how := outcomeOf(err)
 		o.t.in.cacheTime.Record(ctx, time.Since(began).Seconds(), o.stages[stage][how].record...)

@@ -1,9 +1,6 @@
 package telemetry
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // RecordFate is what became of a decision that was to be recorded.
 type RecordFate string
@@ -21,17 +18,3 @@ func (t *Telemetry) Recorded(fate RecordFate, decisions int) {
 }
 
 func recordLabels(fate string) labels { return newLabels(labelOutcome, fate) }
-
-type redisKey struct {
-	operation string
-	outcome   outcome
-}
-
-// RedisDone measures an exchange with Redis. operation is one of a few constants.
-func (t *Telemetry) RedisDone(ctx context.Context, operation string, took time.Duration, err error) {
-	t.in.redisTime.Record(ctx, took.Seconds(), t.redis.get(redisKey{operation, outcomeOf(err)}, redisLabels).record...)
-}
-
-func redisLabels(k redisKey) labels {
-	return newLabels(labelOperation, k.operation, labelOutcome, k.outcome.String())
-}

@@ -13,6 +13,8 @@ import (
 type State struct {
 	Probes map[string]probe.Status
 	Routes []RouteState
+	// RedisUp is nil without a shared cache.
+	RedisUp *bool
 }
 
 // RouteState is a route's checkpoint.
@@ -28,6 +30,7 @@ func (t *Telemetry) Watch(read func() State) error {
 		queued     = m.make(metricProbeQueued, "{probe}", "Probes that wait for a slot.")
 		capacity   = m.make(metricProbeCapacity, "{probe}", "Slots.")
 		state      = m.make(metricProbeState, "", "1 for the state the probe is in; down means that the circuit breaker is open.")
+		redisUp    = m.make(metricRedisUp, "", "1 while the shared cache is in use, 0 while it is done without.")
 		checkpoint = m.make(metricCheckpoint, "", "1 for every checkpoint in use.")
 		build      = m.make(metricBuild, "", "1, labelled with what this is.")
 	)
@@ -44,12 +47,11 @@ func (t *Telemetry) Watch(read func() State) error {
 			o.ObserveInt64(queued, int64(status.Queued), l...)
 			o.ObserveInt64(capacity, int64(status.Capacity), l...)
 			for _, candidate := range []probe.State{probe.StateReady, probe.StateDegraded, probe.StateDown} {
-				value := int64(0)
-				if candidate == status.State {
-					value = 1
-				}
-				o.ObserveInt64(state, value, newLabels(labelProbe, name, labelState, candidate.String()).observe...)
+				o.ObserveInt64(state, oneIf(candidate == status.State), newLabels(labelProbe, name, labelState, candidate.String()).observe...)
 			}
+		}
+		if s.RedisUp != nil {
+			o.ObserveInt64(redisUp, oneIf(*s.RedisUp))
 		}
 		for _, r := range s.Routes {
 			o.ObserveInt64(checkpoint, 1, newLabels(labelRoute, r.Route, labelDigest, r.Digest, labelEncoder, r.Encoder).observe...)
@@ -57,6 +59,14 @@ func (t *Telemetry) Watch(read func() State) error {
 		return nil
 	}, m.made...)
 	return err
+}
+
+// oneIf is 1 for true.
+func oneIf(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // gauges makes gauges that are read when they are collected.

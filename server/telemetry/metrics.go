@@ -47,6 +47,7 @@ type instruments struct {
 
 	probeTime    metric.Float64Histogram
 	probeShed    metric.Int64Counter
+	breaker      metric.Int64Counter
 	artifacts    metric.Int64Counter
 	artifactSize metric.Int64Histogram
 	tokens       metric.Int64Histogram
@@ -80,6 +81,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 
 		probeTime:    m.seconds(metricProbeTime, "How long stages of probes took, by outcome.", secondsBounds),
 		probeShed:    m.counter(metricProbeShed, "{probe}", "Probes that were turned away before they were sent."),
+		breaker:      m.counter(metricBreaker, "{change}", "Changes of the circuit breaker: down when it opens, degraded when it tries again, ready when it closes."),
 		artifacts:    m.counter(metricArtifacts, "{artifact}", "Artifacts that were looked for, by number format, lock, and whether something was left."),
 		artifactSize: m.sizes(metricArtifactSize, unitBytes, "The size of artifacts.", bytesBounds),
 		tokens:       m.sizes(metricTokens, "{token}", "The tokens of probed tasks.", tokensBounds),

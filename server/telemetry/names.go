@@ -27,6 +27,7 @@ const (
 	metricCacheTime    = "pointsman.cache.duration"
 	metricCacheEvents  = "pointsman.cache.events"
 	metricRedisTime    = "pointsman.redis.duration"
+	metricRedisUp      = "pointsman.redis.up"
 
 	metricProbeTime     = "pointsman.probe.duration"
 	metricProbeShed     = "pointsman.probe.shed"
@@ -34,6 +35,7 @@ const (
 	metricProbeQueued   = "pointsman.probe.queued"
 	metricProbeCapacity = "pointsman.probe.capacity"
 	metricProbeState    = "pointsman.probe.state"
+	metricBreaker       = "pointsman.probe.breaker.changes"
 	metricArtifacts     = "pointsman.probe.artifacts"
 	metricArtifactSize  = "pointsman.probe.artifact.size"
 	metricTokens        = "pointsman.probe.tokens"
@@ -96,6 +98,8 @@ const (
 	spanCacheWait    = "cache wait"
 	spanCacheLease   = "cache lease"
 	spanCacheCompute = "cache compute"
+	spanRedisRead    = "redis read"
+	spanRedisClaim   = "redis claim"
 	spanQueue        = "probe queue"
 	spanChat         = "chat " // and the model
 	spanArtifact     = "probe artifact"
@@ -135,6 +139,7 @@ const (
 	attrGenAIModel     = attribute.Key("gen_ai.request.model")
 	attrGenAIMaxTokens = attribute.Key("gen_ai.request.max_tokens")
 	attrGenAIInput     = attribute.Key("gen_ai.usage.input_tokens")
+	attrDBSystem       = attribute.Key("db.system.name")
 	attrServerAddress  = attribute.Key("server.address")
 	attrServerPort     = attribute.Key("server.port")
 )

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/pointsman-dev/pointsman/cache"
+	"github.com/pointsman-dev/pointsman/cache/rediscache"
 	"github.com/pointsman-dev/pointsman/probe"
 )
 
@@ -52,6 +53,13 @@ var outcomeTable = []struct {
 	{probe.ErrRejected, outcomeRejected},
 	{probe.ErrArtifact, outcomeArtifact},
 	{probe.ErrClosed, outcomeClosed},
+	{rediscache.ErrUnavailable, outcomeCircuitOpen},
+	{rediscache.ErrTimeout, outcomeTimeout},
+	{rediscache.ErrConnect, outcomeUnavailable},
+	{rediscache.ErrTLS, outcomeUnavailable},
+	{rediscache.ErrAuth, outcomeRejected},
+	{rediscache.ErrReply, outcomeProtocol},
+	{cache.ErrWaitTimeout, outcomeTimeout},
 	{cache.ErrClosed, outcomeClosed},
 	{cache.ErrAbandoned, outcomeAbandoned},
 	{cache.ErrPanicked, outcomePanicked},

@@ -35,6 +35,7 @@ type probeObserver struct {
 	spans     [probeStages][]trace.SpanStartOption
 	shed      [outcomeCount]labels
 	artifacts memo[artifactKey, labels]
+	breaker   memo[probe.State, labels]
 	sweptGood labels
 	sweptBad  labels
 	held      labels
@@ -147,6 +148,20 @@ func dtypeLabel(dtype string) string {
 		return "none"
 	default:
 		return "other"
+	}
+}
+
+// Breaker implements [probe.Observer].
+func (o *probeObserver) Breaker(state probe.State) {
+	o.t.in.breaker.Add(context.Background(), 1, o.breaker.get(state, func(s probe.State) labels {
+		return newLabels(labelProbe, o.probe, labelState, s.String())
+	}).add...)
+	switch state {
+	case probe.StateDown:
+		o.t.log.Warn("a probe's circuit breaker opened", "probe", o.probe)
+	case probe.StateReady:
+		o.t.log.Info("a probe's circuit breaker closed", "probe", o.probe)
+	case probe.StateDegraded: // it will open or close in a moment
 	}
 }
 

@@ -66,12 +66,8 @@ func (o *observer) FellBack(ctx context.Context, route string, reason pointsmanv
 		slog.String("route", route), slog.String("reason", enumName(reason)), slog.String("error", err.Error()))
 }
 
-// mostHeads is for how many heads no memory is allocated to show them.
-const mostHeads = 8
-
 // Decided implements [DecisionObserver].
 func (o *observer) Decided(ctx context.Context, dec *Decision, task string) {
-	var heads [mostHeads]telemetry.Head
 	shown := telemetry.Decision{
 		ID:        dec.ID,
 		RequestID: callOf(ctx).requestID,
@@ -86,18 +82,17 @@ func (o *observer) Decided(ctx context.Context, dec *Decision, task string) {
 		shown.Shadow = dec.Shadow.Name
 	}
 	if w, ok := dec.TradeOff.QualityWeight(); ok {
-		shown.QualityWeight = &w
+		shown.TradeOff = w
 	} else if t, ok := dec.TradeOff.Tolerance(); ok {
-		shown.Tolerance = &t
+		shown.TradeOff, shown.IsTolerance = t, true
 	}
 	if l := dec.Learned; l != nil {
 		shown.Learned = true
 		shown.Origin = originToProto(l.Origin)
 		shown.Confidence, shown.Margin = l.Choice.Confidence, l.Choice.Margin
 		shown.Digest, shown.Tokens = l.Scores.Digest, l.Scores.Tokens
-		shown.Heads = heads[:0]
 		for i, target := range l.Targets {
-			shown.Heads = append(shown.Heads, telemetry.Head{Name: target.Head, Probability: l.Choice.Scores[i].Probability})
+			o.telemetry.Predicted(ctx, shown.Route, target.Head, l.Choice.Scores[i].Probability)
 		}
 	}
 	o.telemetry.Decided(ctx, &shown)

@@ -32,21 +32,15 @@ type Decision struct {
 	// Shadow is the target that would have been chosen; empty outside of shadow mode.
 	Shadow string
 	Took   time.Duration
-	// QualityWeight or Tolerance is the one that was used.
-	QualityWeight, Tolerance *float64
+	// TradeOff is the one that was used: a tolerance, or else a quality weight.
+	TradeOff    float64
+	IsTolerance bool
 	// The rest is there if something was learned.
 	Learned    bool
 	Confidence *float64
 	Margin     float64
 	Digest     string
 	Tokens     int
-	Heads      []Head
-}
-
-// Head is one head's mean probability.
-type Head struct {
-	Name        string
-	Probability float64
 }
 
 type decisionKey struct {
@@ -82,13 +76,15 @@ func (t *Telemetry) Decided(ctx context.Context, d *Decision) {
 		if d.Confidence != nil {
 			t.in.confidence.Record(ctx, *d.Confidence, route.record...)
 		}
-		for _, h := range d.Heads {
-			t.in.probability.Record(ctx, h.Probability, t.heads.get(headKey{d.Route, h.Name}, headLabels).record...)
-		}
 	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.SetAttributes(decisionAttributes(d)...)
 	}
+}
+
+// Predicted records a head's mean probability.
+func (t *Telemetry) Predicted(ctx context.Context, route, head string, probability float64) {
+	t.in.probability.Record(ctx, probability, t.heads.get(headKey{route, head}, headLabels).record...)
 }
 
 func decisionLabels(k decisionKey) labels {
@@ -125,11 +121,10 @@ func decisionAttributes(d *Decision) []attribute.KeyValue {
 	if d.Shadow != "" {
 		attrs = append(attrs, attrShadow.String(d.Shadow))
 	}
-	switch {
-	case d.QualityWeight != nil:
-		attrs = append(attrs, attrWeight.Float64(*d.QualityWeight))
-	case d.Tolerance != nil:
-		attrs = append(attrs, attrTolerance.Float64(*d.Tolerance))
+	if d.IsTolerance {
+		attrs = append(attrs, attrTolerance.Float64(d.TradeOff))
+	} else {
+		attrs = append(attrs, attrWeight.Float64(d.TradeOff))
 	}
 	if !d.Learned {
 		return attrs

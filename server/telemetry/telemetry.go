@@ -99,7 +99,12 @@ func (t *Telemetry) startMetrics(about *resource.Resource, exports exports, cfg 
 	if err != nil {
 		return err
 	}
-	options := []sdkmetric.Option{sdkmetric.WithResource(about), sdkmetric.WithReader(scraped)}
+	options := []sdkmetric.Option{
+		sdkmetric.WithResource(about), sdkmetric.WithReader(scraped),
+		// The conventions' name ends in _count, which Prometheus keeps for histograms.
+		sdkmetric.WithView(sdkmetric.NewView(
+			sdkmetric.Instrument{Name: "go.goroutine.count"}, sdkmetric.Stream{Name: "go.goroutines"})),
+	}
 	for _, reader := range []sdkmetric.Reader{exports.metrics, cfg.MetricReader} {
 		if reader != nil {
 			options = append(options, sdkmetric.WithReader(reader))

@@ -52,6 +52,10 @@ type setup struct {
 	sim vllmsim.Config // Dir, Model and shape are filled in
 	// grpcYAML, probeYAML and routeYAML are further lines of those parts.
 	grpcYAML, probeYAML, routeYAML string
+	// moreYAML are further sections, and env the environment of secrets.
+	moreYAML string
+	env      map[string]string
+	options  []server.Option
 	// vllm replaces the stand-in.
 	vllm http.Handler
 	// checkpoint replaces the made-up one.
@@ -136,19 +140,22 @@ probes:
     encoder: %q
     endpoints: [ { base_url: %q, hidden_states_dir: %q } ]
 %s
-`, indent(s.grpcYAML), checkpoint, s.heads[0], s.costs[0], s.heads[1], s.costs[1], indent(s.routeYAML), s.encoder, web.URL+"/v1", w.dir, indent(s.probeYAML))
-	cfg, err := config.Parse(filepath.Join(w.root, "pointsman.yaml"), []byte(text), config.LoadOptions{})
+%s
+`, indent(s.grpcYAML), checkpoint, s.heads[0], s.costs[0], s.heads[1], s.costs[1], indent(s.routeYAML), s.encoder, web.URL+"/v1", w.dir, indent(s.probeYAML), s.moreYAML)
+	cfg, err := config.Parse(filepath.Join(w.root, "pointsman.yaml"), []byte(text), config.LoadOptions{
+		LookupEnv: func(name string) (string, bool) { value, found := s.env[name]; return value, found },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.run(t, cfg)
+	w.run(t, cfg, s.options...)
 	return w
 }
 
 // run serves a configuration and connects to it.
-func (w *world) run(t testing.TB, cfg *config.Config) {
+func (w *world) run(t testing.TB, cfg *config.Config, options ...server.Option) {
 	t.Helper()
-	s, err := server.New(cfg, slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	s, err := server.New(cfg, slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), options...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -102,7 +103,9 @@ func routeLabels(route string) labels { return newLabels(labelRoute, route) }
 func headLabels(k headKey) labels { return newLabels(labelRoute, k.route, labelHead, k.head) }
 
 func shadowLabels(k shadowKey) labels {
-	return newLabels(labelRoute, k.route, labelTarget, k.target, labelShadow, k.shadow)
+	return newLabels(
+		labelRoute, k.route, labelTarget, k.target, labelShadow, k.shadow,
+		labelAgrees, strconv.FormatBool(k.target == k.shadow))
 }
 
 // decisionAttributes are the span attributes that say what was decided and why.

@@ -65,6 +65,7 @@ const (
 	labelOrigin     = "origin"
 	labelReason     = "reason"
 	labelShadow     = "shadow_target"
+	labelAgrees     = "agrees"
 	labelHead       = "head"
 	labelProbe      = "probe"
 	labelStage      = "stage"

@@ -78,6 +78,7 @@ func (o *observer) Decided(ctx context.Context, dec *Decision, task string) {
 		Reason:    dec.Reason,
 		Took:      dec.Timing.Total,
 	}
+	ctx = o.telemetry.Measuring(ctx)
 	if dec.Shadow != nil {
 		shown.Shadow = dec.Shadow.Name
 	}

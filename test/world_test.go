@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -56,6 +57,8 @@ type setup struct {
 	moreYAML string
 	env      map[string]string
 	options  []server.Option
+	// logTo gets the log; by default the world keeps it.
+	logTo io.Writer
 	// vllm replaces the stand-in.
 	vllm http.Handler
 	// checkpoint replaces the made-up one.
@@ -74,13 +77,17 @@ type world struct {
 	client pointsmanv1.DecisionServiceClient
 	admin  string // URL of the admin port
 	log    *safeBuffer
-	stop   func() // drains the service, once
+	logTo  io.Writer // log, mostly
+	stop   func()    // drains the service, once
 }
 
 // start runs a service until the test ends.
 func start(t testing.TB, s setup) *world {
 	t.Helper()
-	w := &world{root: t.TempDir(), log: &safeBuffer{}}
+	w := &world{root: t.TempDir(), log: &safeBuffer{}, logTo: s.logTo}
+	if w.logTo == nil {
+		w.logTo = w.log
+	}
 	w.dir = filepath.Join(w.root, "hidden-states")
 	if err := os.Mkdir(w.dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -155,7 +162,7 @@ probes:
 // run serves a configuration and connects to it.
 func (w *world) run(t testing.TB, cfg *config.Config, options ...server.Option) {
 	t.Helper()
-	s, err := server.New(cfg, slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})), options...)
+	s, err := server.New(cfg, slog.New(slog.NewJSONHandler(w.logTo, &slog.HandlerOptions{Level: slog.LevelDebug})), options...)
 	if err != nil {
 		t.Fatal(err)
 	}

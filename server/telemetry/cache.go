@@ -63,6 +63,7 @@ func (t *Telemetry) CacheObserver() cache.Observer {
 // Lookup implements [cache.Observer]. A look takes no span, since most take less than
 // a span would; it is an event of the span it happened in.
 func (o *cacheObserver) Lookup(ctx context.Context, layer cache.Layer, found cache.Outcome) {
+	ctx = o.t.Measuring(ctx)
 	o.t.in.cacheLookups.Add(ctx, 1, o.lookups[layer][found].add...)
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent(eventLookup, o.seen[layer][found]...)

@@ -62,7 +62,8 @@ type (
 	shadowKey struct{ route, target, shadow string }
 )
 
-// Decided counts a decision and puts it on the call's span.
+// Decided counts a decision and puts it on the call's span. ctx is best that of
+// [Telemetry.Measuring].
 func (t *Telemetry) Decided(ctx context.Context, d *Decision) {
 	key := decisionKey{route: d.Route, target: d.Target, tier: d.Tier, basis: d.Basis, reason: d.Reason, origin: d.Origin}
 	t.in.decisions.Add(ctx, 1, t.decisions.get(key, decisionLabels).add...)

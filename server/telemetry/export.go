@@ -25,6 +25,7 @@ const (
 
 // exports are the ways out that the environment asks for; nil ones it does not.
 type exports struct {
+	disabled bool // by OTEL_SDK_DISABLED: nothing is measured at all
 	spans   sdktrace.SpanExporter
 	metrics sdkmetric.Reader
 }
@@ -33,7 +34,7 @@ type exports struct {
 // endpoint; here nothing leaves unless one is named.
 func exportsFromEnv(ctx context.Context, offline bool) (exports, error) {
 	var out exports
-	if offline || strings.EqualFold(os.Getenv(envDisabled), "true") {
+	if out.disabled = strings.EqualFold(os.Getenv(envDisabled), "true"); out.disabled || offline {
 		return out, nil
 	}
 	var err error

@@ -11,6 +11,16 @@ import (
 // nothing ends a stage that nobody looks at.
 func nothing(error) {}
 
+// Measuring returns the ctx to hand to several measurements of one call. Instruments
+// look for the call's span, to keep it as an exemplar; a call's ctx is deep, and
+// looking through all of it for nothing would cost more than the measurement.
+func (t *Telemetry) Measuring(ctx context.Context) context.Context {
+	if t.tracing && trace.SpanFromContext(ctx).IsRecording() {
+		return ctx
+	}
+	return context.Background()
+}
+
 // start begins a span if it would be recorded, and returns nil otherwise: what is not
 // sampled costs one look into the ctx. Every span has a parent, the call's.
 func (t *Telemetry) start(ctx context.Context, name string, opts []trace.SpanStartOption) (context.Context, trace.Span) {

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	promexporter "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -90,7 +91,12 @@ func New(ctx context.Context, cfg Config) (*Telemetry, error) {
 }
 
 // startMetrics makes the meter, its instruments, and what reads them.
-func (t *Telemetry) startMetrics(about *resource.Resource, exports exports, cfg Config) error {
+func (t *Telemetry) startMetrics(about *resource.Resource, exports exports, cfg Config) (err error) {
+	if exports.disabled {
+		t.meter = metricnoop.NewMeterProvider().Meter(scope)
+		t.in, err = newInstruments(t.meter)
+		return err
+	}
 	scraped, err := promexporter.New(
 		promexporter.WithRegisterer(t.registry),
 		promexporter.WithTranslationStrategy(otlptranslator.UnderscoreEscapingWithSuffixes),

@@ -9,6 +9,7 @@ import (
 	"net"
 
 	"github.com/pointsman-dev/pointsman/server/config"
+	"github.com/pointsman-dev/pointsman/server/telemetry"
 )
 
 // Serve runs the service of a configuration file until ctx ends: it builds
@@ -23,6 +24,7 @@ func Serve(ctx context.Context, configPath string, stderr io.Writer, opts ...Opt
 	if err != nil {
 		return fmt.Errorf("starting: %w", err)
 	}
+	telemetry.TellErrors(s.log)
 	for _, w := range s.Warnings() {
 		log.WarnContext(ctx, "configuration", "warning", w)
 	}

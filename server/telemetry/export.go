@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
 	"syscall"
 
 	"go.opentelemetry.io/contrib/exporters/autoexport"
+	"go.opentelemetry.io/otel"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/grpc/status"
@@ -62,6 +64,14 @@ func wanted(signal string) bool {
 	default:
 		return true
 	}
+}
+
+// TellErrors sends what goes wrong with exports to the log. OpenTelemetry has one place
+// for that in a process, so it is for the program to call, not for a library.
+func TellErrors(log *slog.Logger) {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		log.Warn("an export of traces or metrics failed", "problem", exportProblem(err))
+	}))
 }
 
 // exportProblem says what went wrong with an export, in words that are ours: an

@@ -21,6 +21,7 @@ import (
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/exemplar"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -115,6 +116,10 @@ func (t *Telemetry) startMetrics(about *resource.Resource, exports exports, cfg 
 		if reader != nil {
 			options = append(options, sdkmetric.WithReader(reader))
 		}
+	}
+	if exports.spans == nil && cfg.SpanExporter == nil {
+		// Without traces there is nothing to name as an exemplar.
+		options = append(options, sdkmetric.WithExemplarFilter(exemplar.AlwaysOffFilter))
 	}
 	provider := sdkmetric.NewMeterProvider(options...)
 	t.shutdown = append(t.shutdown, provider.Shutdown)

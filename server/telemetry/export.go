@@ -28,8 +28,8 @@ const (
 // exports are the ways out that the environment asks for; nil ones it does not.
 type exports struct {
 	disabled bool // by OTEL_SDK_DISABLED: nothing is measured at all
-	spans   sdktrace.SpanExporter
-	metrics sdkmetric.Reader
+	spans    sdktrace.SpanExporter
+	metrics  sdkmetric.Reader
 }
 
 // exportsFromEnv makes the exporters. The conventions would export to a default

@@ -59,7 +59,7 @@ type Auth struct {
 
 // Admin is the HTTP listener for operators.
 type Admin struct {
-	Listen string `yaml:"listen" need:"true" doc:"The address of /metrics, /livez, /readyz, /configz and /debug/pprof, host:port."`
+	Listen string `yaml:"listen" need:"true" doc:"The address of /metrics, /livez, /readyz, /configz, /loglevel and /debug/pprof, host:port."`
 }
 
 // Route is one way of deciding.

@@ -15,7 +15,7 @@ import (
 )
 
 // golden holds every metric: name, type, labels. Dashboards and alerts are checked
-// against it. POINTSMAN_UPDATE=1 writes it anew; a name that changes breaks somebody's
+// against it. UPDATE=1 writes it anew; a name that changes breaks somebody's
 // dashboard, so it belongs in the changelog.
 const golden = "testdata/metrics.txt"
 
@@ -32,7 +32,7 @@ func TestMetricNamesTypesAndLabels(t *testing.T) {
 			t.Errorf("%s has no description", name)
 		}
 	}
-	if os.Getenv("POINTSMAN_UPDATE") != "" {
+	if os.Getenv("UPDATE") != "" {
 		if err := os.WriteFile(golden, []byte(b.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}

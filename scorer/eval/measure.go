@@ -64,9 +64,14 @@ type group struct {
 
 // Measure reports on a sample.
 func Measure(s *Sample, o Options) (*Report, error) {
-	if err := s.validate(); err != nil {
+	if err := s.validate(true); err != nil {
 		return nil, err
 	}
+	return measure(s, o, false)
+}
+
+// measure reports on a valid sample: on all of it, or on the trade-offs alone.
+func measure(s *Sample, o Options, policiesOnly bool) (*Report, error) {
 	for _, t := range o.Policies {
 		if err := t.Validate(); err != nil {
 			return nil, err
@@ -76,19 +81,26 @@ func Measure(s *Sample, o Options) (*Report, error) {
 		o.Resamples = defaultResamples
 	}
 	m := newMeter(s, o)
+	measure := m.measure
+	if policiesOnly {
+		measure = m.measurePolicies
+	}
 	rng := rand.New(rand.NewPCG(o.Seed, 2))
 	resample := resampler(clusters(s.Tasks, s.Rows()), s.Rows(), rng)
-	found := intervals(m.measure, s.Rows(), o.Resamples, resample)
+	found := intervals(measure, s.Rows(), o.Resamples, resample)
 	r := &Report{
 		Name: s.Name, Digest: s.Digest, Rows: s.Rows(), Paired: len(s.paired()),
 		Strong: s.Heads[s.Strong], Weak: s.Heads[s.Weak], StrongCost: s.StrongCost, WeakCost: s.WeakCost,
 		Resamples: o.Resamples, Notes: s.Notes,
 	}
+	m.fillPolicies(r, found)
+	if policiesOnly {
+		return r, nil
+	}
 	for h := range s.Heads {
 		r.Heads = append(r.Heads, m.head(h, found, rng, resample))
 	}
 	m.fillRouters(r, found)
-	m.fillPolicies(r, found)
 	for _, g := range m.groups {
 		key := "group/" + g.name + "/"
 		r.Groups = append(r.Groups, GroupReport{
@@ -204,7 +216,7 @@ func (m *meter) measure(weights []float64) sheet {
 	}
 	m.measureRouters(&out, m.mask(weights, m.paired))
 	for i := range m.policies {
-		m.policies[i].measure(&out, "policy/"+strconv.Itoa(i)+"/", weights)
+		m.policies[i].measure(&out, policyKey(i), weights)
 	}
 	for _, g := range m.groups {
 		w := m.mask(weights, g.rows)
@@ -222,6 +234,17 @@ func (m *meter) measure(weights []float64) sheet {
 	}
 	return out
 }
+
+// measurePolicies computes the figures of the trade-offs alone.
+func (m *meter) measurePolicies(weights []float64) sheet {
+	var out sheet
+	for i := range m.policies {
+		m.policies[i].measure(&out, policyKey(i), weights)
+	}
+	return out
+}
+
+func policyKey(i int) string { return "policy/" + strconv.Itoa(i) + "/" }
 
 func (m *meter) measureRouters(out *sheet, weights []float64) {
 	total, weak, oracle := 0.0, 0.0, 0.0
@@ -359,7 +382,7 @@ func thin(points []point) []Point {
 
 func (m *meter) fillPolicies(r *Report, found map[string]*Interval) {
 	for i, p := range m.policies {
-		key := "policy/" + strconv.Itoa(i) + "/"
+		key := policyKey(i)
 		name, value := "tolerance", 0.0
 		if t, ok := p.tradeOff.Tolerance(); ok {
 			value = t

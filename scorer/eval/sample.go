@@ -42,8 +42,9 @@ func (s *Sample) Rows() int { return len(s.Probabilities[0]) }
 // often lack one class altogether.
 const minPaired = 20
 
-// validate reports everything that is wrong with a sample.
-func (s *Sample) validate() error {
+// validate reports everything that is wrong with a sample; one whose routing is
+// judged needs labels.
+func (s *Sample) validate(routed bool) error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	heads := len(s.Heads)
@@ -71,7 +72,7 @@ func (s *Sample) validate() error {
 	if s.Groups != nil && len(s.Groups) != rows || s.Tasks != nil && len(s.Tasks) != rows {
 		fault("%d groups and %d task numbers for %d rows", len(s.Groups), len(s.Tasks), rows)
 	}
-	if len(faults) == 0 {
+	if len(faults) == 0 && routed {
 		if n := len(s.paired()); n < minPaired {
 			fault("%d of %d rows have a label for both %q and %q, want at least %d", n, rows, s.Heads[s.Strong], s.Heads[s.Weak], minPaired)
 		}

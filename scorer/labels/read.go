@@ -42,7 +42,7 @@ func (c *collector) readJSONLines(r *bufio.Reader) error {
 		}
 		judged := make(map[string]Label, len(row.Labels))
 		for model, raw := range row.Labels {
-			label, ok := parseLabel(string(raw))
+			label, ok := Parse(string(raw))
 			if !ok {
 				c.faults.add("with a label that is not 0, 1, true, false or null", line)
 				continue
@@ -60,8 +60,8 @@ func (c *collector) readJSONLines(r *bufio.Reader) error {
 	return nil
 }
 
-// parseLabel reads a label as either form writes it.
-func parseLabel(s string) (label Label, ok bool) {
+// Parse reads a label as either form writes it.
+func Parse(s string) (label Label, ok bool) {
 	switch strings.ToLower(strings.TrimSpace(s)) {
 	case "1", "1.0", "true":
 		return Right, true
@@ -103,7 +103,7 @@ func (c *collector) readCSV(r *bufio.Reader) error {
 			return csvError(err)
 		}
 		line, _ := reader.FieldPos(0)
-		label, ok := parseLabel(record[columns["iscorrect"]])
+		label, ok := Parse(record[columns["iscorrect"]])
 		if !ok {
 			c.faults.add("with an isCorrect that is not 0, 1, true, false or empty", line)
 			continue

@@ -10,7 +10,10 @@ import (
 )
 
 // ErrSample reports a sample that cannot be measured.
-var ErrSample = errors.New("nothing to measure")
+var ErrSample = errors.New("cannot be measured")
+
+// ErrFewLabels reports a sample of which only the trade-offs can be measured.
+var ErrFewLabels = errors.New("too few labels")
 
 // Sample is predictions for tasks whose answers were judged.
 type Sample struct {
@@ -74,7 +77,7 @@ func (s *Sample) validate(routed bool) error {
 	}
 	if len(faults) == 0 && routed {
 		if n := len(s.paired()); n < minPaired {
-			fault("%d of %d rows have a label for both %q and %q, want at least %d", n, rows, s.Heads[s.Strong], s.Heads[s.Weak], minPaired)
+			fault("%w: %d of %d rows are judged for both %q and %q, want at least %d", ErrFewLabels, n, rows, s.Heads[s.Strong], s.Heads[s.Weak], minPaired)
 		}
 	}
 	if len(faults) > 0 {

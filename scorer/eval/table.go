@@ -101,3 +101,9 @@ func (i *Interval) percent() string {
 	}
 	return fmt.Sprintf("%.1f %% (%.1f to %.1f)", 100*i.Value, 100*i.Low, 100*i.High)
 }
+
+// Describe says in a sentence what a trade-off of a report does.
+func Describe(r *Report, p PolicyReport) string {
+	return fmt.Sprintf("on %d rows: %s of the calls to %s, quality %s, saving %s against always-strong, which would be right %s more often",
+		r.Rows, p.Share.percent(), r.Strong, p.Quality.text(3), p.Saving.percent(), p.Loss.text(3))
+}

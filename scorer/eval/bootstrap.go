@@ -14,16 +14,19 @@ type Interval struct {
 	High  float64 `json:"high"`
 }
 
-// sheet is named figures of one resample, or of the sample itself.
+// sheet is the figures of one resample, or of the sample itself, each with what
+// it is of and its name. It is filled again for every resample.
 type sheet struct {
-	names  []string
+	names  [][2]string
 	values []float64
 }
 
-func (s *sheet) put(name string, value float64) {
-	s.names = append(s.names, name)
+func (s *sheet) put(of, name string, value float64) {
+	s.names = append(s.names, [2]string{of, name})
 	s.values = append(s.values, value)
 }
+
+func (s *sheet) clear() { s.names, s.values = s.names[:0], s.values[:0] }
 
 // clusters lists the rows of each task.
 func clusters(tasks []int, rows int) [][]int {
@@ -65,11 +68,14 @@ func resampler(groups [][]int, rows int, rng *rand.Rand) func() []float64 {
 
 // intervals measures the sample and runs resamples of it. measure must put the
 // same names in the same order each time.
-func intervals(measure func(weights []float64) sheet, rows, runs int, resample func() []float64) map[string]*Interval {
-	whole := measure(ones(rows))
+func intervals(measure func(out *sheet, weights []float64), rows, runs int, resample func() []float64) map[string]*Interval {
+	var whole, drawn sheet
+	measure(&whole, ones(rows))
 	columns := make([][]float64, len(whole.values))
 	for range runs {
-		for i, v := range measure(resample()).values {
+		drawn.clear()
+		measure(&drawn, resample())
+		for i, v := range drawn.values {
 			if !math.IsNaN(v) {
 				columns[i] = append(columns[i], v)
 			}
@@ -81,7 +87,7 @@ func intervals(measure func(weights []float64) sheet, rows, runs int, resample f
 			continue
 		}
 		slices.Sort(columns[i])
-		out[name] = &Interval{
+		out[name[0]+name[1]] = &Interval{
 			Value: whole.values[i],
 			Low:   quantile(columns[i], 0.025, whole.values[i]),
 			High:  quantile(columns[i], 0.975, whole.values[i]),

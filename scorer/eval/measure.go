@@ -32,10 +32,11 @@ const (
 
 // meter holds what is the same for every resample.
 type meter struct {
-	s       *Sample
-	heads   []ranking // by each head's probability
-	priors  []ranking
-	routers []router
+	s        *Sample
+	heads    []ranking // by each head's probability
+	headKeys []string  // of their figures in a sheet
+	priors   []ranking
+	routers  []router
 	// weak and gain are the correctness of the weak model and what the strong one
 	// adds, on paired rows; both 0 elsewhere, where paired is 0 too.
 	weak, gain, paired []float64
@@ -48,6 +49,7 @@ type meter struct {
 // router is one way to order the tasks.
 type router struct {
 	name    string
+	key     string // of its figures in a sheet
 	ranking ranking
 	picks   []float64 // 1 where it takes the strong head, cost aside; nil: it has no opinion
 }
@@ -55,6 +57,7 @@ type router struct {
 // group is a group's rows, ranked among themselves.
 type group struct {
 	name   string
+	key    string
 	rows   []float64 // 1 for its paired rows
 	count  int
 	router ranking
@@ -102,7 +105,7 @@ func measure(s *Sample, o Options, policiesOnly bool) (*Report, error) {
 	}
 	m.fillRouters(r, found)
 	for _, g := range m.groups {
-		key := "group/" + g.name + "/"
+		key := g.key
 		r.Groups = append(r.Groups, GroupReport{
 			Name: g.name, Rows: g.count, WeakRate: found[key+"weak"], StrongRate: found[key+"strong"],
 			WeakAUC: found[key+"weak_auc"], StrongAUC: found[key+"strong_auc"], APGR: found[key+"apgr"],
@@ -117,6 +120,7 @@ func newMeter(s *Sample, o Options) *meter {
 	priors := make([][]float64, len(s.Heads))
 	for h := range s.Heads {
 		m.heads = append(m.heads, rank(s.Probabilities[h]))
+		m.headKeys = append(m.headKeys, "head/"+strconv.Itoa(h)+"/")
 		if s.Groups != nil {
 			priors[h] = s.priorOf(h)
 			m.priors = append(m.priors, rank(priors[h]))
@@ -134,12 +138,12 @@ func newMeter(s *Sample, o Options) *meter {
 	// The oracle's order: first where only the strong model is right, last where only
 	// the weak one is.
 	m.addRouter("oracle", m.gain, make([]float64, rows))
-	m.routers = append(m.routers, router{name: "random", ranking: rank(make([]float64, rows))})
+	m.routers = append(m.routers, router{name: "random", key: "router/random/", ranking: rank(make([]float64, rows))})
 	for i := range sweepSteps + 1 {
-		m.policies = append(m.policies, m.newPolicy(scorer.Tolerance(float64(i)/sweepSteps)))
+		m.policies = append(m.policies, m.newPolicy(policyKey(i), scorer.Tolerance(float64(i)/sweepSteps)))
 	}
 	for _, t := range o.Policies {
-		m.policies = append(m.policies, m.newPolicy(t))
+		m.policies = append(m.policies, m.newPolicy(policyKey(len(m.policies)), t))
 	}
 	for _, name := range s.groupNames() {
 		if g, ok := m.newGroup(name); ok {
@@ -167,11 +171,11 @@ func (m *meter) addRouter(name string, strong, weak []float64) {
 			picks[i] = 1
 		}
 	}
-	m.routers = append(m.routers, router{name: name, ranking: rank(difference), picks: picks})
+	m.routers = append(m.routers, router{name: name, key: "router/" + name + "/", ranking: rank(difference), picks: picks})
 }
 
 func (m *meter) newGroup(name string) (group, bool) {
-	g := group{name: name, rows: make([]float64, m.s.Rows())}
+	g := group{name: name, key: "group/" + name + "/", rows: make([]float64, m.s.Rows())}
 	for i := range m.s.Rows() {
 		if m.s.group(i) == name {
 			g.rows[i] = m.paired[i]
@@ -203,45 +207,40 @@ func (m *meter) newGroup(name string) (group, bool) {
 }
 
 // measure computes every figure of a resample.
-func (m *meter) measure(weights []float64) sheet {
-	var out sheet
+func (m *meter) measure(out *sheet, weights []float64) {
 	for h := range m.s.Heads {
-		key := "head/" + strconv.Itoa(h) + "/"
-		out.put(key+"rate", rate(weights, m.s.Labels[h]))
-		out.put(key+"auc", m.heads[h].auc(weights, m.s.Labels[h]))
+		key := m.headKeys[h]
+		out.put(key, "rate", rate(weights, m.s.Labels[h]))
+		out.put(key, "auc", m.heads[h].auc(weights, m.s.Labels[h]))
 		if m.priors != nil {
-			out.put(key+"prior", m.priors[h].auc(weights, m.s.Labels[h]))
+			out.put(key, "prior", m.priors[h].auc(weights, m.s.Labels[h]))
 		}
-		out.put(key+"ece", ece(fill(m.s.Probabilities[h], m.s.Labels[h], weights)))
+		out.put(key, "ece", ece(fill(m.s.Probabilities[h], m.s.Labels[h], weights)))
 	}
-	m.measureRouters(&out, m.mask(weights, m.paired))
+	m.measureRouters(out, m.mask(weights, m.paired))
 	for i := range m.policies {
-		m.policies[i].measure(&out, policyKey(i), weights)
+		m.policies[i].measure(out, weights)
 	}
 	for _, g := range m.groups {
 		w := m.mask(weights, g.rows)
-		key := "group/" + g.name + "/"
 		m.buffer = g.router.curve(m.buffer[:0], w, m.weak, m.gain)
 		weak, strong := math.NaN(), math.NaN()
 		if len(m.buffer) > 0 {
 			weak, strong = m.buffer[0].quality, m.buffer[len(m.buffer)-1].quality
 		}
-		out.put(key+"weak", weak)
-		out.put(key+"strong", strong)
-		out.put(key+"weak_auc", g.weak.auc(w, m.s.Labels[m.s.Weak]))
-		out.put(key+"strong_auc", g.strong.auc(w, m.s.Labels[m.s.Strong]))
-		out.put(key+"apgr", measureCurve(m.buffer, m.s.WeakCost, m.s.StrongCost).apgr)
+		out.put(g.key, "weak", weak)
+		out.put(g.key, "strong", strong)
+		out.put(g.key, "weak_auc", g.weak.auc(w, m.s.Labels[m.s.Weak]))
+		out.put(g.key, "strong_auc", g.strong.auc(w, m.s.Labels[m.s.Strong]))
+		out.put(g.key, "apgr", measureCurve(m.buffer, m.s.WeakCost, m.s.StrongCost).apgr)
 	}
-	return out
 }
 
 // measurePolicies computes the figures of the trade-offs alone.
-func (m *meter) measurePolicies(weights []float64) sheet {
-	var out sheet
+func (m *meter) measurePolicies(out *sheet, weights []float64) {
 	for i := range m.policies {
-		m.policies[i].measure(&out, policyKey(i), weights)
+		m.policies[i].measure(out, weights)
 	}
-	return out
 }
 
 func policyKey(i int) string { return "policy/" + strconv.Itoa(i) + "/" }
@@ -256,17 +255,17 @@ func (m *meter) measureRouters(out *sheet, weights []float64) {
 		oracle += w * max(m.weak[i], m.weak[i]+m.gain[i])
 	}
 	best := max(weak, strong)
-	out.put("always-weak", weak/total)
-	out.put("always-strong", strong/total)
+	out.put("", "always-weak", weak/total)
+	out.put("", "always-strong", strong/total)
 	for _, r := range m.routers {
-		key := "router/" + r.name + "/"
+		key := r.key
 		m.buffer = r.ranking.curve(m.buffer[:0], weights, m.weak, m.gain)
 		f := measureCurve(m.buffer, m.s.WeakCost, m.s.StrongCost)
-		out.put(key+"apgr", f.apgr)
-		out.put(key+"cpt50", f.cpt50)
-		out.put(key+"cpt80", f.cpt80)
-		out.put(key+"saving", f.saving)
-		out.put(key+"pareto", f.pareto)
+		out.put(key, "apgr", f.apgr)
+		out.put(key, "cpt50", f.cpt50)
+		out.put(key, "cpt80", f.cpt80)
+		out.put(key, "saving", f.saving)
+		out.put(key, "pareto", f.pareto)
 		if r.picks == nil {
 			continue
 		}
@@ -275,13 +274,13 @@ func (m *meter) measureRouters(out *sheet, weights []float64) {
 			quality += w * r.picks[i] * m.gain[i]
 			share += w * r.picks[i]
 		}
-		out.put(key+"quality", quality/total)
-		out.put(key+"share", share/total)
+		out.put(key, "quality", quality/total)
+		out.put(key, "share", share/total)
 		gap := math.NaN()
 		if oracle > best {
 			gap = (quality - best) / (oracle - best)
 		}
-		out.put(key+"gap", gap)
+		out.put(key, "gap", gap)
 	}
 }
 
@@ -309,7 +308,7 @@ func rate(weights []float64, want []labels.Label) float64 {
 
 // head reports on one head.
 func (m *meter) head(h int, found map[string]*Interval, rng *rand.Rand, resample func() []float64) HeadReport {
-	key := "head/" + strconv.Itoa(h) + "/"
+	key := m.headKeys[h]
 	p, want := m.s.Probabilities[h], m.s.Labels[h]
 	out := HeadReport{
 		Name: m.s.Heads[h], Rate: found[key+"rate"], AUC: found[key+"auc"], PriorAUC: found[key+"prior"], ECE: found[key+"ece"],
@@ -348,7 +347,7 @@ func (m *meter) head(h int, found map[string]*Interval, rng *rand.Rand, resample
 func (m *meter) fillRouters(r *Report, found map[string]*Interval) {
 	weights := m.mask(ones(m.s.Rows()), m.paired)
 	for _, router := range m.routers {
-		key := "router/" + router.name + "/"
+		key := router.key
 		points := router.ranking.curve(nil, weights, m.weak, m.gain)
 		out := RouterReport{
 			Name: router.name, Quality: found[key+"quality"], Share: found[key+"share"], APGR: found[key+"apgr"], CPT50: found[key+"cpt50"],
@@ -382,7 +381,7 @@ func thin(points []point) []Point {
 
 func (m *meter) fillPolicies(r *Report, found map[string]*Interval) {
 	for i, p := range m.policies {
-		key := policyKey(i)
+		key := p.key
 		name, value := "tolerance", 0.0
 		if t, ok := p.tradeOff.Tolerance(); ok {
 			value = t

@@ -9,6 +9,7 @@ import (
 
 // policy is a trade-off applied to every row of a sample.
 type policy struct {
+	key                  string // of its figures in a sheet
 	tradeOff             scorer.TradeOff
 	strong               []float64 // 1 where it sends the row to the strong model
 	quality              []float64 // the label of the target chosen, or its predicted probability
@@ -17,11 +18,11 @@ type policy struct {
 	weakCost, strongCost float64
 }
 
-func (m *meter) newPolicy(t scorer.TradeOff) policy {
+func (m *meter) newPolicy(key string, t scorer.TradeOff) policy {
 	s := m.s
 	rows := s.Rows()
 	p := policy{
-		tradeOff: t, strong: make([]float64, rows), quality: make([]float64, rows), always: make([]float64, rows),
+		key: key, tradeOff: t, strong: make([]float64, rows), quality: make([]float64, rows), always: make([]float64, rows),
 		weakCost: s.WeakCost, strongCost: s.StrongCost,
 	}
 	for i := range rows {
@@ -57,7 +58,7 @@ func ChoosesStrong(t scorer.TradeOff, strong, weak float64) bool {
 	return weak < strong && weak < strong-tolerance
 }
 
-func (p policy) measure(out *sheet, key string, weights []float64) {
+func (p *policy) measure(out *sheet, weights []float64) {
 	total, share, quality, always := 0.0, 0.0, 0.0, 0.0
 	for i, w := range weights {
 		total += w
@@ -70,9 +71,9 @@ func (p policy) measure(out *sheet, key string, weights []float64) {
 	}
 	share /= total
 	cost := p.weakCost + share*(p.strongCost-p.weakCost)
-	out.put(key+"share", share)
-	out.put(key+"quality", quality/total)
-	out.put(key+"cost", cost)
-	out.put(key+"saving", 1-cost/p.strongCost)
-	out.put(key+"loss", (always-quality)/total)
+	out.put(p.key, "share", share)
+	out.put(p.key, "quality", quality/total)
+	out.put(p.key, "cost", cost)
+	out.put(p.key, "saving", 1-cost/p.strongCost)
+	out.put(p.key, "loss", (always-quality)/total)
 }

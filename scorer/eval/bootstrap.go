@@ -14,6 +14,9 @@ type Interval struct {
 	High  float64 `json:"high"`
 }
 
+// fixed reports whether a figure is the same in every resample, rounding aside.
+func (i *Interval) fixed() bool { return i.High-i.Low < rounding }
+
 // sheet is the figures of one resample, or of the sample itself, each with what
 // it is of and its name. It is filled again for every resample.
 type sheet struct {

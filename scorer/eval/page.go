@@ -56,7 +56,7 @@ func cell(i *Interval, digits int, factor float64, unit string) template.HTML {
 		return "–"
 	}
 	out := fmt.Sprintf("%.*f%s", digits, factor*i.Value, unit)
-	if i.Low != i.High {
+	if !i.fixed() {
 		out += fmt.Sprintf(" <small>%.*f – %.*f</small>", digits, factor*i.Low, digits, factor*i.High)
 	}
 	return template.HTML(out)
@@ -99,7 +99,7 @@ func curvePlot(reports []*Report) plot {
 func reliabilityPlot(h HeadReport) plot {
 	p := plot{title: "Reliability of " + h.Name, x: "predicted probability", y: "share of right answers", high: 1}
 	p.lines = []line{{name: "perfect", class: "base-r", points: [][2]float64{{0, 0}, {1, 1}}}}
-	measured := line{name: "measured (dot: number of rows)", class: "s0"}
+	measured := line{name: "measured (larger: more rows)", class: "s0"}
 	most := 1
 	for _, b := range h.Reliability {
 		most = max(most, b.Count)

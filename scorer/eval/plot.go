@@ -31,7 +31,7 @@ type mark struct {
 
 const (
 	plotWidth, plotHeight    = 480.0, 320.0
-	leftMargin, bottomMargin = 52.0, 44.0
+	leftMargin, bottomMargin = 60.0, 48.0
 	topMargin, rightMargin   = 12.0, 12.0
 	legendRow                = 18.0
 	innerWidth, innerHeight  = plotWidth - leftMargin - rightMargin, plotHeight - topMargin - bottomMargin
@@ -120,7 +120,7 @@ func tick(v, span float64) string {
 }
 
 func clipName(s string) string {
-	const most = 28
+	const most = 26
 	if r := []rune(s); len(r) > most {
 		return string(r[:most-1]) + "…"
 	}

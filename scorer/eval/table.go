@@ -86,7 +86,7 @@ func (i *Interval) text(digits int) string {
 	if i == nil {
 		return "-"
 	}
-	if i.Low == i.High {
+	if i.fixed() {
 		return fmt.Sprintf("%.*f", digits, i.Value)
 	}
 	return fmt.Sprintf("%.*f (%.*f to %.*f)", digits, i.Value, digits, i.Low, digits, i.High)
@@ -96,7 +96,7 @@ func (i *Interval) percent() string {
 	if i == nil {
 		return "-"
 	}
-	if i.Low == i.High {
+	if i.fixed() {
 		return fmt.Sprintf("%.1f %%", 100*i.Value)
 	}
 	return fmt.Sprintf("%.1f %% (%.1f to %.1f)", 100*i.Value, 100*i.Low, 100*i.High)

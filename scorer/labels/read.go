@@ -80,7 +80,7 @@ func (c *collector) readCSV(r *bufio.Reader) error {
 	reader.ReuseRecord = true
 	heading, err := reader.Read()
 	if err != nil {
-		return csvError(err)
+		return fmt.Errorf("%w (it is neither JSON lines nor CSV)", csvError(err))
 	}
 	columns := map[string]int{"question": -1, "model": -1, "iscorrect": -1, "group": -1}
 	for i, name := range heading {

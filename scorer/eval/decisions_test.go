@@ -138,7 +138,7 @@ func TestReplayMeasuresRoutingWithBothOutcomes(t *testing.T) {
 }
 
 func TestOutcomesByTask(t *testing.T) {
-	record, _, _, _ := week(1, 100, 0.2, func(int, int) bool { return false })
+	record, _, _, _ := week(1, 100, 0.2, func(int, int) bool { return false }) //nolint:dogsled // the record alone
 	s := replay(t, record, `{"task_digest":"t0","labels":{"big":1,"cheap":0}}`)
 	found := 0
 	for i, l := range s.Labels[0] {

@@ -20,7 +20,7 @@ type Options struct {
 
 const (
 	defaultResamples = 1000
-	// perfectRuns is enough for the mean of an ECE to about 1e-4.
+	// perfectRuns is enough for the mean of an ECE to less than 1e-3.
 	perfectRuns   = 400
 	sweepSteps    = 20 // tolerances 0, 0.05, …, 1
 	histogramBins = 20

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -94,8 +95,8 @@ func (p plot) drawLine(b *strings.Builder, l line) {
 			left, top := p.at(v[0], v[1])
 			fmt.Fprintf(b, "%.1f,%.1f ", left, top)
 		}
-		for i := len(l.band) - 1; i >= 0; i-- {
-			left, top := p.at(l.band[i][0], l.band[i][2])
+		for _, v := range slices.Backward(l.band) {
+			left, top := p.at(v[0], v[2])
 			fmt.Fprintf(b, "%.1f,%.1f ", left, top)
 		}
 		b.WriteString(`"/>`)

@@ -56,6 +56,7 @@ func (r ranking) auc(weights []float64, want []labels.Label) float64 {
 				tiedWrong += weights[i]
 			case labels.Right:
 				tiedRight += weights[i]
+			case labels.Missing:
 			}
 		}
 		pairs += tiedRight * (below + tiedWrong/2)
@@ -86,13 +87,13 @@ func (r ranking) curve(points []point, weights, base, gain []float64) []point {
 	}
 	points = append(points, point{0, quality / total})
 	share := 0.0
-	for run := len(r.ends) - 1; run >= 0; run-- {
+	for run, end := range slices.Backward(r.ends) {
 		first := 0
 		if run > 0 {
 			first = r.ends[run-1]
 		}
 		moved := 0.0
-		for _, i := range r.order[first:r.ends[run]] {
+		for _, i := range r.order[first:end] {
 			moved += weights[i]
 			quality += weights[i] * gain[i]
 		}

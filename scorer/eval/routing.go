@@ -25,8 +25,8 @@ func measureCurve(points []point, weakCost, strongCost float64) routing {
 		return r
 	}
 	area := 0.0
-	for i := 1; i < len(points); i++ {
-		a, b := points[i-1], points[i]
+	for i, b := range points[1:] {
+		a := points[i]
 		area += (b.share - a.share) * ((a.quality + b.quality) / 2)
 	}
 	r.apgr = (area - weak) / gap
@@ -58,8 +58,8 @@ func firstShare(points []point, quality float64) float64 {
 // paretoArea returns the area under the running maximum of the curve.
 func paretoArea(points []point) float64 {
 	area, best := 0.0, points[0].quality
-	for i := 1; i < len(points); i++ {
-		a, b := points[i-1], points[i]
+	for i, b := range points[1:] {
+		a := points[i]
 		width := b.share - a.share
 		switch {
 		case b.quality <= best:

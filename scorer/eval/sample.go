@@ -45,43 +45,51 @@ func (s *Sample) Rows() int { return len(s.Probabilities[0]) }
 // often lack one class altogether.
 const minPaired = 20
 
-// validate reports everything that is wrong with a sample; one whose routing is
-// judged needs labels.
+// validate reports what is wrong with a sample; one whose routing is judged needs
+// labels.
 func (s *Sample) validate(routed bool) error {
+	if err := s.checkSizes(); err != nil {
+		return fmt.Errorf("%w: %w", ErrSample, err)
+	}
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	heads := len(s.Heads)
-	if heads < 2 || len(s.Probabilities) != heads || len(s.Labels) != heads {
-		return fmt.Errorf("%w: %d heads, with probabilities for %d and labels for %d; want two or more", ErrSample, heads, len(s.Probabilities), len(s.Labels))
-	}
-	rows := s.Rows()
-	for h := range heads {
-		if len(s.Probabilities[h]) != rows || len(s.Labels[h]) != rows {
-			return fmt.Errorf("%w: head %q has %d probabilities and %d labels, want %d", ErrSample, s.Heads[h], len(s.Probabilities[h]), len(s.Labels[h]), rows)
-		}
-		for i, p := range s.Probabilities[h] {
-			if !(p >= 0 && p <= 1) {
-				fault("probability of head %q in row %d is %v, want 0 to 1", s.Heads[h], i, p)
-				break
-			}
+	for h, name := range s.Heads {
+		bad := slices.IndexFunc(s.Probabilities[h], func(p float64) bool { return !(p >= 0 && p <= 1) })
+		if bad >= 0 {
+			fault("probability of head %q in row %d is %v, want 0 to 1", name, bad, s.Probabilities[h][bad])
 		}
 	}
-	if s.Strong == s.Weak || min(s.Strong, s.Weak) < 0 || max(s.Strong, s.Weak) >= heads {
-		fault("strong and weak are heads %d and %d of %d, want two different ones", s.Strong, s.Weak, heads)
+	if s.Strong == s.Weak || min(s.Strong, s.Weak) < 0 || max(s.Strong, s.Weak) >= len(s.Heads) {
+		fault("strong and weak are heads %d and %d of %d, want two different ones", s.Strong, s.Weak, len(s.Heads))
 	}
 	if !(s.WeakCost >= 0 && s.WeakCost < s.StrongCost) || math.IsInf(s.StrongCost, 0) {
 		fault("costs are %v for weak and %v for strong, want 0 <= weak < strong", s.WeakCost, s.StrongCost)
 	}
-	if s.Groups != nil && len(s.Groups) != rows || s.Tasks != nil && len(s.Tasks) != rows {
-		fault("%d groups and %d task numbers for %d rows", len(s.Groups), len(s.Tasks), rows)
-	}
 	if len(faults) == 0 && routed {
 		if n := len(s.paired()); n < minPaired {
-			fault("%w: %d of %d rows are judged for both %q and %q, want at least %d", ErrFewLabels, n, rows, s.Heads[s.Strong], s.Heads[s.Weak], minPaired)
+			fault("%w: %d of %d rows are judged for both %q and %q, want at least %d", ErrFewLabels, n, s.Rows(), s.Heads[s.Strong], s.Heads[s.Weak], minPaired)
 		}
 	}
 	if len(faults) > 0 {
 		return fmt.Errorf("%w: %w", ErrSample, errors.Join(faults...))
+	}
+	return nil
+}
+
+// checkSizes reports the first part of a sample that does not fit the others.
+func (s *Sample) checkSizes() error {
+	heads := len(s.Heads)
+	if heads < 2 || len(s.Probabilities) != heads || len(s.Labels) != heads {
+		return fmt.Errorf("%d heads, with probabilities for %d and labels for %d; want two or more", heads, len(s.Probabilities), len(s.Labels))
+	}
+	rows := s.Rows()
+	for h, name := range s.Heads {
+		if len(s.Probabilities[h]) != rows || len(s.Labels[h]) != rows {
+			return fmt.Errorf("head %q has %d probabilities and %d labels, want %d", name, len(s.Probabilities[h]), len(s.Labels[h]), rows)
+		}
+	}
+	if s.Groups != nil && len(s.Groups) != rows || s.Tasks != nil && len(s.Tasks) != rows {
+		return fmt.Errorf("%d groups and %d task numbers for %d rows", len(s.Groups), len(s.Tasks), rows)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 )
@@ -63,7 +64,7 @@ func (r *Report) table(b *strings.Builder) {
 	if len(r.Groups) > 0 {
 		t := newTable(b, "group", "rows", "weak right", "strong right", "AUC weak", "AUC strong", "APGR")
 		for _, g := range r.Groups {
-			t.row(g.Name, fmt.Sprint(g.Rows), g.WeakRate.text(2), g.StrongRate.text(2), g.WeakAUC.text(2), g.StrongAUC.text(2), g.APGR.text(2))
+			t.row(g.Name, strconv.Itoa(g.Rows), g.WeakRate.text(2), g.StrongRate.text(2), g.WeakAUC.text(2), g.StrongAUC.text(2), g.APGR.text(2))
 		}
 		t.end()
 	}

@@ -16,6 +16,9 @@ const (
 	rowsTensor   = "features"
 	digestTensor = "digests"
 
+	keyLayers     = "layers"
+	keyHiddenSize = "hidden_size"
+
 	bytesPerFloat = 4
 	// prefixBytes is the length of the little-endian header length that a
 	// safetensors file begins with.
@@ -60,7 +63,7 @@ func ParseDigest(s string) (Digest, error) {
 		return Digest{}, fmt.Errorf("a digest of %d characters, want %d hex digits", len(s), hex.EncodedLen(len(d)))
 	}
 	if _, err := hex.Decode(d[:], []byte(s)); err != nil {
-		return Digest{}, fmt.Errorf("a digest that is not hex digits")
+		return Digest{}, errors.New("a digest that is not hex digits")
 	}
 	return d, nil
 }
@@ -111,8 +114,8 @@ func (h Header) Matches(want Header) error {
 		got, want any
 	}{
 		{"encoder", strconv.Quote(h.Encoder), strconv.Quote(want.Encoder)},
-		{"layers", h.Layers, want.Layers},
-		{"hidden_size", h.HiddenSize, want.HiddenSize},
+		{keyLayers, h.Layers, want.Layers},
+		{keyHiddenSize, h.HiddenSize, want.HiddenSize},
 		{"probe_revision", strconv.Quote(h.ProbeRevision), strconv.Quote(want.ProbeRevision)},
 	} {
 		if f.got != f.want {
@@ -144,8 +147,8 @@ func (h Header) encode(n int) ([]byte, error) {
 	metadata := map[string]string{
 		"format":         format,
 		"encoder":        h.Encoder,
-		"layers":         strconv.Itoa(h.Layers),
-		"hidden_size":    strconv.Itoa(h.HiddenSize),
+		keyLayers:        strconv.Itoa(h.Layers),
+		keyHiddenSize:    strconv.Itoa(h.HiddenSize),
 		"probe_revision": h.ProbeRevision,
 	}
 	if h.VLLMLayerIDs != nil {
@@ -178,7 +181,7 @@ func decode(data []byte) (h Header, doc document, err error) {
 	}
 	h.Encoder = doc.Metadata["encoder"]
 	h.ProbeRevision = doc.Metadata["probe_revision"]
-	for name, into := range map[string]*int{"layers": &h.Layers, "hidden_size": &h.HiddenSize} {
+	for name, into := range map[string]*int{keyLayers: &h.Layers, keyHiddenSize: &h.HiddenSize} {
 		if *into, err = strconv.Atoi(doc.Metadata[name]); err != nil {
 			return h, doc, fmt.Errorf("%w: __metadata__ %s is %.60q, want a whole number", ErrFormat, name, doc.Metadata[name])
 		}

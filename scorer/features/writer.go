@@ -22,6 +22,10 @@ const (
 	// flushRows is how many rows may be lost by a crash. A flush waits for the
 	// disk twice, a few milliseconds: nothing beside so many probes.
 	flushRows = 64
+
+	// filePerm keeps the files to their owner: something of a text can be told from
+	// its features.
+	filePerm = 0o600
 )
 
 // Writer appends rows to a features file that is not finished yet. It is not
@@ -69,10 +73,10 @@ func create(path string, h Header) (w *Writer, err error) {
 			err = errors.Join(err, w.closeFiles())
 		}
 	}()
-	if w.rows, err = os.OpenFile(path+partialSuffix, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
+	if w.rows, err = os.OpenFile(path+partialSuffix, os.O_RDWR|os.O_CREATE, filePerm); err != nil {
 		return w, err
 	}
-	if w.index, err = os.OpenFile(path+digestsSuffix, os.O_RDWR|os.O_CREATE, 0o644); err != nil {
+	if w.index, err = os.OpenFile(path+digestsSuffix, os.O_RDWR|os.O_CREATE, filePerm); err != nil {
 		return w, err
 	}
 	if err := w.resume(head); err != nil {
@@ -106,7 +110,7 @@ func reopenFinished(path string, h Header) error {
 	for _, d := range file.digests {
 		all.Write(d[:])
 	}
-	if err := os.WriteFile(path+digestsSuffix, all.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(path+digestsSuffix, all.Bytes(), filePerm); err != nil {
 		return err
 	}
 	return os.Rename(path, path+partialSuffix)

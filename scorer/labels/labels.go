@@ -55,8 +55,8 @@ type Set struct {
 	Digest string
 }
 
-// Column returns the labels of the named models, in the order of names: the
-// columns to take of Example.Labels. An unknown name is an error that lists the
+// Columns returns where the named models stand in Example.Labels, in the order of
+// names. An unknown name is an error that lists the
 // models there are.
 func (s *Set) Columns(names []string) ([]int, error) {
 	columns := make([]int, len(names))
@@ -94,7 +94,7 @@ func Read(r io.Reader) (*Set, error) {
 	c := collector{byDigest: map[features.Digest]int{}, models: map[string]int{}}
 	first, err := firstByte(text)
 	switch {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		return nil, fmt.Errorf("%w: there is nothing in it", ErrInvalid)
 	case err != nil:
 		return nil, fmt.Errorf("read judged data: %w", err)
@@ -111,8 +111,8 @@ func Read(r io.Reader) (*Set, error) {
 
 // decompress looks at the first bytes and takes off gzip.
 func decompress(r *bufio.Reader) (*bufio.Reader, error) {
-	magic, err := r.Peek(2)
-	if err != nil || !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+	magic, _ := r.Peek(2) // shorter is not gzip; the reader meets the error again
+	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		return r, nil
 	}
 	z, err := gzip.NewReader(r)
@@ -128,7 +128,7 @@ func firstByte(r *bufio.Reader) (byte, error) {
 	for n := 1; ; n++ {
 		ahead, err := r.Peek(n)
 		if len(ahead) < n {
-			if err == bufio.ErrBufferFull {
+			if errors.Is(err, bufio.ErrBufferFull) {
 				return 0, fmt.Errorf("%w: it begins with %d bytes of white space", ErrInvalid, n-1)
 			}
 			return 0, err

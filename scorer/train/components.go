@@ -123,13 +123,6 @@ func fixSign(row []float32) {
 	}
 }
 
-// prefix keeps the first n components.
-func (c components) prefix(n int) components {
-	c.rows = blas32.General{Rows: n, Cols: c.rows.Cols, Stride: c.rows.Stride, Data: c.rows.Data[:n*c.rows.Stride]}
-	c.variances = c.variances[:n]
-	return c
-}
-
 // project returns the coordinates of a standardised table's rows, [rows, n].
 func (c components) project(ctx context.Context, t *table) (blas32.General, error) {
 	out := newGeneral(len(t.rows), c.rows.Rows)

@@ -95,7 +95,7 @@ func Join(rows Rows, set *labels.Set, r Recipe, o JoinOptions) (*Data, error) {
 		}
 	}
 	if len(missing) > 0 {
-		what := fmt.Sprintf("%s of the judged data have no features", labels.Lines(missing))
+		what := labels.Lines(missing) + " of the judged data have no features"
 		if !o.SkipMissing || len(data.source) == 0 {
 			return nil, fmt.Errorf("%w: %s: extract them too, or skip them", ErrData, what)
 		}

@@ -53,6 +53,7 @@ func (d *Data) rate(head int) (count int, rate float64) {
 			count++
 		case labels.Wrong:
 			count++
+		case labels.Missing:
 		}
 	}
 	return count, float64(right) / float64(max(1, count))

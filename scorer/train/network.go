@@ -3,6 +3,7 @@ package train
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas32"
@@ -122,8 +123,7 @@ func (n *network) forward(x blas32.General, p *pass, rng *rand.Rand) blas32.Gene
 // backward computes the gradient of every parameter from the slopes of the
 // logits, which the caller has put into the last of p.slopes for x.Rows rows.
 func (n *network) backward(x blas32.General, p *pass) {
-	for i := len(n.layers) - 1; i >= 0; i-- {
-		l := n.layers[i]
+	for i, l := range slices.Backward(n.layers) {
 		slope := rowsOf(p.slopes[i], 0, x.Rows)
 		in := x
 		if i > 0 {

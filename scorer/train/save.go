@@ -15,7 +15,7 @@ import (
 // to the new folder dir.
 func CheckTarget(dir string) error {
 	dir = filepath.Clean(dir)
-	switch _, err := os.Lstat(dir); {
+	switch _, err := os.Lstat(dir); { //nolint:gosec // the folder is named by who runs it
 	case err == nil:
 		return fmt.Errorf("checkpoint %s: the folder is already there; choose another, or remove it: %w", dir, fs.ErrExist)
 	case !errors.Is(err, fs.ErrNotExist):
@@ -25,7 +25,7 @@ func CheckTarget(dir string) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint %s: cannot write beside it: %w", dir, err)
 	}
-	return os.Remove(staging)
+	return os.Remove(staging) //nolint:gosec // made above
 }
 
 // Save writes the checkpoint and its record into the new folder dir: beside it
@@ -62,7 +62,7 @@ func (r *Result) save(dir string) (err error) {
 	if err := writeSynced(filepath.Join(whole, RecordFile), append(record, '\n')); err != nil {
 		return err
 	}
-	return os.Rename(whole, dir)
+	return os.Rename(whole, dir) //nolint:gosec // the folder is named by who runs it
 }
 
 // writeSynced writes a file and waits for the disk.

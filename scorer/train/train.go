@@ -184,7 +184,7 @@ func (t *trainer) result(f *fitted, all []trained, interrupted bool, clock Clock
 	for _, m := range all {
 		res.Record.Members = append(res.Record.Members, m.Member)
 	}
-	var outputs []blas32.General // [validation rows, heads], a member each
+	outputs := make([]blas32.General, 0, len(kept)) // [validation rows, heads], a member each
 	for _, m := range kept {
 		res.Tensors.Members = append(res.Tensors.Members, m.weights)
 		outputs = append(outputs, logits(m.weights, f.validation.x))

@@ -42,14 +42,15 @@ const rounding = 1e-12
 // firstShare returns the least share at which the curve reaches a quality; 1 if it
 // never does.
 func firstShare(points []point, quality float64) float64 {
-	for i, p := range points {
+	before := points[0]
+	if before.quality >= quality-rounding {
+		return 0
+	}
+	for _, p := range points[1:] {
 		if p.quality < quality-rounding {
+			before = p
 			continue
 		}
-		if i == 0 {
-			return 0
-		}
-		before := points[i-1]
 		return before.share + (p.share-before.share)*min(1, max(0, (quality-before.quality)/(p.quality-before.quality)))
 	}
 	return 1

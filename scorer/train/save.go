@@ -41,7 +41,7 @@ func (r *Result) save(dir string) (err error) {
 	if err := CheckTarget(dir); err != nil {
 		return err
 	}
-	staging, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+"-*")
+	staging, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+"-*") //nolint:gosec // as above
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (r *Result) save(dir string) (err error) {
 
 // writeSynced writes a file and waits for the disk.
 func writeSynced(path string, data []byte) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // a checkpoint is no secret
 	if err != nil {
 		return err
 	}

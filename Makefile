@@ -63,13 +63,20 @@ test -z "$$(git status --porcelain -- gen)" || { git status --short -- gen; echo
 endef
 
 .PHONY: e2e
-e2e: e2e-polyglot ## Run what needs more than Go: all languages, Helm and their tools
+e2e: e2e-polyglot e2e-telemetry ## Run what needs more than Go: all languages, Helm, Jaeger, Prometheus
 
 # Generates all stubs anew, then builds, installs and runs everything that is written
 # for callers and operators; see test/polyglot and test/deploy.
 .PHONY: e2e-polyglot
 e2e-polyglot: generate-check-all
 	POINTSMAN_E2E=1 $(GO) test -count=1 -timeout 40m -v ./test/polyglot/... ./test/deploy/...
+
+# Reads traces back from a real Jaeger, and alerts, dashboard and /metrics with
+# Prometheus' own parsers; see test/jaeger and test/prometheus.
+.PHONY: e2e-telemetry
+e2e-telemetry: need-go need-redis
+	@jaeger=$$(test/jaeger/build.sh) && POINTSMAN_JAEGER=$$jaeger $(GO) test -count=1 -run InJaeger ./test
+	cd test/prometheus && $(GO) test -count=1 ./...
 
 .PHONY: bench
 bench: need-go ## Run the benchmarks

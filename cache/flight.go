@@ -150,8 +150,8 @@ func (r *flights[V]) find(req request[V]) *flight[V] {
 func (r *flights[V]) wait(ctx context.Context, f *flight[V], role role) (result Result[V], err error, landed bool) {
 	start := r.now()
 	if role != leads {
-		r.observer.Joined(ctx, f.ctx)
-		_, end := r.observer.Stage(ctx, StageWait)
+		waiting, end := r.observer.Stage(ctx, StageWait)
+		r.observer.Joined(waiting, f.ctx)
 		defer func() { end(err) }()
 	}
 	select {

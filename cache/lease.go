@@ -76,7 +76,7 @@ func (r *sharing[V]) await(ctx context.Context, lease Lease, unfit []byte, req r
 	// A holder renews for no longer than the compute timeout, and a lease it no longer renews ends after its TTL.
 	waitCtx, cancel := context.WithTimeoutCause(ctx, r.cfg.ComputeTimeout+r.cfg.LeaseTTL, ErrWaitTimeout)
 	defer cancel()
-	_, end := r.observer.Stage(ctx, StageLease)
+	waiting, end := r.observer.Stage(ctx, StageLease)
 	// Seeded by the token, so that waiters of different processes do not ask in step.
 	seed := [2]uint64{binary.NativeEndian.Uint64(lease.Token[:8]), binary.NativeEndian.Uint64(lease.Token[8:])}
 	random := mathrand.New(mathrand.NewPCG(seed[0], seed[1]))
@@ -90,7 +90,7 @@ func (r *sharing[V]) await(ctx context.Context, lease Lease, unfit []byte, req r
 			end(err)
 			return Result[V]{}, err
 		}
-		found, err := r.ask(ctx, lease, unfit, req)
+		found, err := r.ask(waiting, lease, unfit, req)
 		waited := r.now().Sub(begin)
 		switch {
 		case err == nil && found.outcome == Hit:

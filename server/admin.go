@@ -29,6 +29,9 @@ func adminHandler(s *Server) http.Handler {
 		w.Header().Set("Content-Type", "application/yaml")
 		_, _ = w.Write(text) // the reader has left if it fails
 	})
+	mux.Handle("GET /metrics", s.telemetry.MetricsHandler())
+	mux.HandleFunc("GET /loglevel", s.showLogLevel)
+	mux.HandleFunc("PUT /loglevel", s.setLogLevel)
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

@@ -124,7 +124,7 @@ func TestDoorman(t *testing.T) {
 }
 
 func TestDoormanWithoutTokensLetsEverybodyDoEverything(t *testing.T) {
-	d := newDoorman(nopObserver{})
+	d := newDoorman(&countingDoor{})
 	d.use(entrance{})
 	ctx, err := d.enter(t.Context(), &tap.Info{FullMethodName: "/x"})
 	if err != nil || callerOf(ctx) != (caller{may: mayAll}) {

@@ -105,7 +105,7 @@ func check(ctx context.Context, opts CheckOptions) *CheckReport {
 	if err != nil {
 		return report.broken(err)
 	}
-	s, err := New(cfg, slog.New(slog.DiscardHandler))
+	s, err := New(cfg, slog.New(slog.DiscardHandler), Offline())
 	if err != nil {
 		return report.broken(err)
 	}

@@ -39,29 +39,10 @@ type Decider struct {
 	scoring chan struct{}
 }
 
-// DecisionObserver is told of what happens inside a decision.
-type DecisionObserver interface {
-	// Stage begins a stage. It returns the ctx for what happens within, and a
-	// func that ends it.
-	Stage(ctx context.Context, stage Stage) (context.Context, func(error))
-	// Panicked is told where a decision panicked. The stack names code, never a
-	// value, so that no task leaks.
-	Panicked(ctx context.Context, route string, stack []byte)
-}
-
-// Stage is a part of a decision that is worth a span.
-type Stage uint8
-
-// The stages of a decision that happen outside of probe and cache.
-const (
-	StageScore  Stage = iota + 1 // features to probabilities
-	StagePolicy                  // probabilities to a target
-)
-
 // Decide chooses a target. Its errors are mistakes in the request, and the ctx's
 // own when the caller has left; every failure on the way to a learned answer is
 // a fallback instead.
-func (d *Decider) Decide(ctx context.Context, req *Request) (*Decision, error) {
+func (d *Decider) Decide(ctx context.Context, req *Request) (dec *Decision, err error) {
 	snapshot := d.useSnapshot()
 	defer snapshot.life.leave()
 	route, err := snapshot.route(req.Route)
@@ -73,18 +54,24 @@ func (d *Decider) Decide(ctx context.Context, req *Request) (*Decision, error) {
 		return nil, err
 	}
 	// NewV7 fails only if the system has no randomness, which Go treats as fatal.
-	dec := &Decision{ID: uuid.Must(uuid.NewV7()).String(), Route: route, TradeOff: route.TradeOff}
+	dec = &Decision{ID: uuid.Must(uuid.NewV7()).String(), Route: route, TradeOff: route.TradeOff}
 	if req.TradeOff != nil {
 		dec.TradeOff = *req.TradeOff
 	}
-	defer func() { dec.Timing.Total = time.Since(req.Arrived) }()
+	var task string
+	defer func() {
+		if err == nil {
+			dec.Timing.Total = time.Since(req.Arrived)
+			d.observer.Decided(ctx, dec, task)
+		}
+	}()
 
 	if len(among.targets) == 1 {
 		dec.Basis, dec.Target = pointsmanv1.Basis_BASIS_RULE, among.targets[0]
 		return dec, nil
 	}
-	task, reason := route.Task.take(req.Input)
-	if reason != reasonNone {
+	var reason pointsmanv1.FallbackReason
+	if task, reason = route.Task.take(req.Input); reason != reasonNone {
 		return dec.fallBack(among, reason), nil
 	}
 	if under := d.inFlight.Add(1); d.maxInFlight > 0 && under > d.maxInFlight {
@@ -97,7 +84,9 @@ func (d *Decider) Decide(ctx context.Context, req *Request) (*Decision, error) {
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return nil, fmt.Errorf("deciding: the caller left: %w", context.Canceled)
 	case err != nil:
-		return dec.fallBack(among, reasonOf(err)), nil
+		reason := reasonOf(err)
+		d.observer.FellBack(ctx, route.Name, reason, err)
+		return dec.fallBack(among, reason), nil
 	}
 	dec.Learned = learned
 	chosen := among.targets[learned.Choice.Index]
@@ -177,7 +166,9 @@ func (d *Decider) scores(ctx context.Context, route *Route, task string, req *Re
 func (d *Decider) compute(ctx context.Context, route *Route, req probe.Request) (Scores, Timing, error) {
 	route, leave := d.useRoute(route)
 	defer leave()
-	extraction, err := route.Probe.Extract(ctx, req)
+	probing, done := d.observer.Stage(ctx, StageProbe)
+	extraction, err := route.Probe.Extract(probing, req)
+	done(err)
 	timing := Timing{
 		Queue:    ifSpent(extraction.Queue),
 		Probe:    ifSpent(extraction.HTTP),
@@ -186,7 +177,7 @@ func (d *Decider) compute(ctx context.Context, route *Route, req probe.Request) 
 	if err != nil {
 		return Scores{}, timing, fmt.Errorf("probing: %w", err)
 	}
-	_, done := d.observer.Stage(ctx, StageScore)
+	_, done = d.observer.Stage(ctx, StageScore)
 	began := time.Now()
 	probabilities, err := d.score(ctx, route, extraction.Values)
 	timing.Score = new(time.Since(began))

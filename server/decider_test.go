@@ -47,6 +47,10 @@ func (*panicObserver) Stage(ctx context.Context, _ Stage) (context.Context, func
 }
 func (o *panicObserver) Panicked(context.Context, string, []byte) { o.panicked++ }
 
+func (*panicObserver) FellBack(context.Context, string, pointsmanv1.FallbackReason, error) {}
+
+func (*panicObserver) Decided(context.Context, *Decision, string) {}
+
 // newDecider makes a Decider of the demo's checkpoint and one route.
 func newDecider(t testing.TB, prober Prober) (*Decider, *Route) {
 	t.Helper()

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
+	"github.com/pointsman-dev/pointsman/server/telemetry"
 )
 
 // requestIDHeader carries the request id in both directions.
@@ -23,21 +24,22 @@ const requestIDHeader = "x-request-id"
 const servicePrefix = "/pointsman."
 
 // interceptors returns what stands around every unary call, outermost first.
-func interceptors(log *slog.Logger, margin DeadlineMargin) []grpc.UnaryServerInterceptor {
+func interceptors(log *slog.Logger, t *telemetry.Telemetry, margin DeadlineMargin) []grpc.UnaryServerInterceptor {
 	return []grpc.UnaryServerInterceptor{
-		recoverPanic(log),
-		identify(),
-		logAccess(log),
+		recoverPanic(log, t),
+		identify(t),
+		logAccess(log, t),
 		keepDeadline(margin),
 	}
 }
 
 // recoverPanic answers INTERNAL for a panic. Decisions do not come here: they fall
 // back by themselves.
-func recoverPanic(log *slog.Logger) grpc.UnaryServerInterceptor {
+func recoverPanic(log *slog.Logger, t *telemetry.Telemetry) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 		defer func() {
 			if value := recover(); value != nil {
+				t.Panicked(ctx, "call")
 				// The value is not logged: it may quote the request.
 				log.ErrorContext(ctx, "a call panicked", "method", info.FullMethod, "stack", string(debug.Stack()))
 				resp, err = nil, &callError{
@@ -50,9 +52,9 @@ func recoverPanic(log *slog.Logger) grpc.UnaryServerInterceptor {
 	}
 }
 
-// identify begins the call: its id, its time of arrival. The id goes back in the
-// trailer.
-func identify() grpc.UnaryServerInterceptor {
+// identify begins the call: its id, its time of arrival, its caller's trace. The id
+// goes back in the trailer.
+func identify(t *telemetry.Telemetry) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		if !strings.HasPrefix(info.FullMethod, servicePrefix) {
 			return handler(ctx, req)
@@ -64,7 +66,7 @@ func identify() grpc.UnaryServerInterceptor {
 		}
 		// It fails only where there is no stream to answer on, as in a test.
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(requestIDHeader, c.requestID))
-		return handler(withCall(ctx, c), req)
+		return handler(withCall(t.Continue(ctx), c), req)
 	}
 }
 
@@ -79,15 +81,17 @@ func keepDeadline(margin DeadlineMargin) grpc.UnaryServerInterceptor {
 	}
 }
 
-// logAccess writes one line an RPC.
-func logAccess(log *slog.Logger) grpc.UnaryServerInterceptor {
+// logAccess writes one line an RPC, and measures it.
+func logAccess(log *slog.Logger, t *telemetry.Telemetry) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		if !strings.HasPrefix(info.FullMethod, servicePrefix) {
 			return handler(ctx, req)
 		}
 		resp, err := handler(ctx, req)
 		c := callOf(ctx)
-		level, attrs := accessRecord(info.FullMethod, c, err)
+		took, code := time.Since(c.arrived), status.Code(err)
+		t.RPCDone(ctx, info.FullMethod, code, took)
+		level, attrs := accessRecord(info.FullMethod, c, code, took)
 		log.LogAttrs(ctx, level, "rpc", attrs...)
 		return resp, err
 	}
@@ -95,8 +99,7 @@ func logAccess(log *slog.Logger) grpc.UnaryServerInterceptor {
 
 // accessRecord is what the access log says of a call. An expected fallback is no
 // warning: it is counted, not shouted.
-func accessRecord(method string, c *call, err error) (slog.Level, []slog.Attr) {
-	code := status.Code(err)
+func accessRecord(method string, c *call, code codes.Code, took time.Duration) (slog.Level, []slog.Attr) {
 	level := slog.LevelInfo
 	if code == codes.Internal || code == codes.Unknown {
 		level = slog.LevelError
@@ -107,7 +110,7 @@ func accessRecord(method string, c *call, err error) (slog.Level, []slog.Attr) {
 		slog.String("method", method),
 		slog.String("code", code.String()),
 		slog.String("request_id", c.requestID),
-		slog.Duration("duration", time.Since(c.arrived)),
+		slog.Duration("duration", took),
 	)
 	if c.caller != "" {
 		attrs = append(attrs, slog.String("caller", c.caller))

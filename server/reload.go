@@ -22,13 +22,6 @@ type reloadReport struct {
 	NeedRestart []string `json:"need_restart,omitempty"`
 }
 
-// OperationObserver is told of what happens to the service rather than in a decision.
-type OperationObserver interface {
-	DoorObserver
-	// Reloaded is told of every reload, and why it failed if it did.
-	Reloaded(ctx context.Context, err error)
-}
-
 // Reload takes over a configuration: routes, probes, checkpoints, tokens and
 // certificates. All of it is checked before any of it is used; when something is
 // wrong, everything stays as it is, and the log and /readyz say so. Decisions under
@@ -51,12 +44,15 @@ func (s *Server) Reload(ctx context.Context, cfg *config.Config) error {
 	s.decider.snapshot.Store(next.snapshot)
 	s.door.use(next.entrance)
 	old.snapshot.life.leave()
+	if level := cfg.Log.Level; level != old.cfg.Log.Level {
+		s.level.Set(logLevel(level)) // else what the admin port set stays
+	}
 
 	s.mu.Lock()
 	s.reloads = reloadReport{Generation: s.reloads.Generation + 1, Since: time.Now(), NeedRestart: needRestart}
 	generation := s.reloads.Generation
 	s.mu.Unlock()
-	s.observer.Reloaded(ctx, nil)
+	s.telemetry.Reloaded(ctx, nil)
 	s.log.InfoContext(ctx, "reloaded", "generation", generation)
 	for _, w := range next.warnings {
 		s.log.WarnContext(ctx, "configuration", "warning", w)
@@ -72,7 +68,7 @@ func (s *Server) ReloadFailed(ctx context.Context, err error) {
 	s.mu.Lock()
 	s.reloads.Error, s.reloads.FailedAt = err.Error(), new(time.Now())
 	s.mu.Unlock()
-	s.observer.Reloaded(ctx, err)
+	s.telemetry.Reloaded(ctx, err)
 	s.log.ErrorContext(ctx, "the new configuration is not taken over; the service goes on with the old one", "error", err)
 }
 
@@ -90,7 +86,7 @@ func needRestart(started, next *config.Config) []string {
 	was, is := *started, *next
 	// These are taken over.
 	was.GRPC.TLS, was.GRPC.Auth, was.GRPC.Overrides = is.GRPC.TLS, is.GRPC.Auth, is.GRPC.Overrides
-	was.GRPC.MaxTaskBytes = is.GRPC.MaxTaskBytes
+	was.GRPC.MaxTaskBytes, was.Log.Level = is.GRPC.MaxTaskBytes, is.Log.Level
 	var sections []string
 	for _, s := range []struct {
 		name    string
@@ -100,6 +96,7 @@ func needRestart(started, next *config.Config) []string {
 		{"admin", was.Admin, is.Admin},
 		{"cache", was.Cache, is.Cache},
 		{"log", was.Log, is.Log},
+		{"record", was.Record, is.Record},
 		{"reload", was.Reload, is.Reload},
 	} {
 		if !reflect.DeepEqual(s.was, s.is) {

@@ -13,12 +13,13 @@ import (
 	"syscall"
 
 	"github.com/pointsman-dev/pointsman/server/config"
+	"github.com/pointsman-dev/pointsman/server/telemetry"
 )
 
 // Serve runs the service of a configuration file until ctx ends: it builds
 // everything, binds both ports, serves, reloads when a file changes or a SIGHUP comes,
 // and drains.
-func Serve(ctx context.Context, configPath string, stderr io.Writer) error {
+func Serve(ctx context.Context, configPath string, stderr io.Writer, opts ...Option) error {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // from now on, so that an early one does no harm
 	defer signal.Stop(hangups)
@@ -27,10 +28,11 @@ func Serve(ctx context.Context, configPath string, stderr io.Writer) error {
 		return err
 	}
 	log := newLogger(cfg.Log, stderr)
-	s, err := New(cfg, log)
+	s, err := New(cfg, log, opts...)
 	if err != nil {
 		return fmt.Errorf("starting: %w", err)
 	}
+	telemetry.TellErrors(s.log)
 	for _, w := range s.Warnings() {
 		log.WarnContext(ctx, "configuration", "warning", w)
 	}
@@ -59,17 +61,26 @@ func listen(ctx context.Context, cfg *config.Config) (grpcListener, adminListene
 	return grpcListener, adminListener, nil
 }
 
-// newLogger makes the log that a configuration asks for.
+// newLogger makes the log that a configuration asks for, but for the level,
+// which New gives its level.
 func newLogger(cfg config.Log, w io.Writer) *slog.Logger {
-	levels := map[config.LogLevel]slog.Level{
-		config.LogLevelDebug: slog.LevelDebug,
-		config.LogLevelInfo:  slog.LevelInfo,
-		config.LogLevelWarn:  slog.LevelWarn,
-		config.LogLevelError: slog.LevelError,
-	}
-	options := &slog.HandlerOptions{Level: levels[cfg.Level]}
+	options := &slog.HandlerOptions{Level: slog.LevelDebug}
 	if cfg.Format == config.LogFormatText {
 		return slog.New(slog.NewTextHandler(w, options))
 	}
 	return slog.New(slog.NewJSONHandler(w, options))
+}
+
+// logLevel is a configured level in the log's own terms.
+func logLevel(level config.LogLevel) slog.Level {
+	switch level {
+	case config.LogLevelDebug:
+		return slog.LevelDebug
+	case config.LogLevelWarn:
+		return slog.LevelWarn
+	case config.LogLevelError:
+		return slog.LevelError
+	default:
+		return slog.LevelInfo
+	}
 }

@@ -23,22 +23,27 @@ import (
 	"github.com/pointsman-dev/pointsman/cache/rediscache"
 	"github.com/pointsman-dev/pointsman/probe"
 	"github.com/pointsman-dev/pointsman/server/config"
+	"github.com/pointsman-dev/pointsman/server/record"
+	"github.com/pointsman-dev/pointsman/server/telemetry"
 )
 
 // Server is the whole program: built by [New], run by [Server.Serve].
 type Server struct {
 	// cfg is what the service was started with. What a reload replaces is in now.
-	cfg      *config.Config
-	log      *slog.Logger
-	observer OperationObserver
-	now      atomic.Pointer[generation]
-	redis    *rediscache.Cache // nil without a shared cache
-	ladder   *cache.Ladder[Scores]
-	decider  *Decider
-	door     *doorman
-	grpc     *grpc.Server
-	health   *health.Server
-	phase    phaseValue
+	cfg   *config.Config
+	now   atomic.Pointer[generation]
+	log   *slog.Logger
+	level *slog.LevelVar
+	// telemetry and record are the first to be made and the last to be closed.
+	telemetry *telemetry.Telemetry
+	record    *record.Writer    // nil without a decision record
+	redis     *rediscache.Cache // nil without a shared cache
+	ladder    *cache.Ladder[Scores]
+	decider   *Decider
+	door      *doorman
+	grpc      *grpc.Server
+	health    *health.Server
+	phase     phaseValue
 
 	reloading sync.Mutex // held by the one reload that runs
 	retiring  sync.WaitGroup
@@ -55,17 +60,25 @@ type Server struct {
 // New builds the object graph, without binding a port. It reads the checkpoints
 // and starts the probes' sweepers; [Server.Close] ends what it starts. Its errors
 // name everything that is wrong.
-func New(cfg *config.Config, log *slog.Logger) (*Server, error) {
-	s := &Server{cfg: cfg, log: log, observer: nopObserver{}, open: map[*probe.Group]string{}}
+//
+// The log's level is the configuration's, and then whatever the admin port sets; the
+// handler's own must let everything pass.
+func New(cfg *config.Config, log *slog.Logger, opts ...Option) (*Server, error) {
+	s := &Server{cfg: cfg, level: new(slog.LevelVar), open: map[*probe.Group]string{}}
 	s.halted, s.halt = context.WithCancel(context.Background())
-	if err := s.start(); err != nil {
+	s.level.Set(logLevel(cfg.Log.Level))
+	s.log = slog.New(telemetry.NewLogHandler(log.Handler(), s.level))
+	if err := s.start(opts); err != nil {
 		// Nothing was sent yet, so nothing has to be waited for.
 		return nil, errors.Join(err, s.Close(context.Background()))
 	}
 	return s, nil
 }
 
-func (s *Server) start() error {
+func (s *Server) start(opts []Option) error {
+	if err := s.buildTelemetry(opts); err != nil {
+		return err
+	}
 	first, err := s.build(s.cfg, nil)
 	if err != nil {
 		return err
@@ -76,12 +89,12 @@ func (s *Server) start() error {
 	if err != nil {
 		return err
 	}
-	deps := cache.Deps[Scores]{Codec: scoresCodec{}}
+	deps := cache.Deps[Scores]{Codec: scoresCodec{}, Observer: s.telemetry.CacheObserver()}
 	if s.cfg.Cache.Redis != nil {
-		if s.redis, err = rediscache.New(redisConfig(s.cfg)); err != nil {
+		if s.redis, err = rediscache.New(redisConfig(s.cfg), rediscache.WithObserver(s.telemetry.RedisObserver())); err != nil {
 			return fmt.Errorf("cache.redis: %w", err)
 		}
-		deps.Shared = s.redis
+		deps.Shared = s.telemetry.SharedLayer(s.redis)
 	}
 	if s.ladder, err = cache.New(cacheConfig(s.cfg), deps); err != nil {
 		return err
@@ -89,22 +102,24 @@ func (s *Server) start() error {
 	s.decider = &Decider{
 		ladder:      s.ladder,
 		keyer:       keyer,
-		observer:    logObserver{s.log},
+		observer:    &observer{telemetry: s.telemetry, log: s.log, record: s.record},
 		maxInFlight: int64(s.cfg.GRPC.MaxInFlight),
 		scoring:     make(chan struct{}, runtime.GOMAXPROCS(0)),
 	}
 	s.decider.snapshot.Store(first.snapshot)
-	s.door = newDoorman(s.observer)
+	s.door = newDoorman(s.telemetry)
 	s.door.use(first.entrance)
 	s.buildGRPC(first.entrance.tls != nil)
-	return nil
+	return s.telemetry.Watch(s.telemetryState)
 }
 
 // probeOptions are the collaborators of a probe.
-func (s *Server) probeOptions(name string, _ config.Probe) []probe.Option {
+func (s *Server) probeOptions(name string, cfg config.Probe) []probe.Option {
 	return []probe.Option{
 		probe.WithLogger(s.log),
-		probe.WithObserver(returnLeases{Observer: probe.NopObserver{}, probe: name, ladder: &s.ladder}),
+		probe.WithObserver(returnLeases{
+			Observer: s.telemetry.ProbeObserver(probeInfo(name, cfg)), probe: name, ladder: &s.ladder,
+		}),
 	}
 }
 
@@ -239,5 +254,5 @@ func (s *Server) Close(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("closing the shared cache: %w", err))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.closeTelemetry(ctx))...)
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -14,6 +13,7 @@ import (
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 	"github.com/pointsman-dev/pointsman/probe"
 	"github.com/pointsman-dev/pointsman/scorer"
+	"github.com/pointsman-dev/pointsman/server/telemetry"
 )
 
 // maxNamespaceBytes is the longest cache_namespace: vLLM takes a cache_salt of at
@@ -270,15 +270,5 @@ func enumName(value interface {
 	String() string
 },
 ) string {
-	return strings.TrimPrefix(value.String(), enumPrefixes[value.Descriptor().Name()])
-}
-
-// enumPrefixes holds the prefix of each enum's values.
-var enumPrefixes = map[protoreflect.Name]string{
-	"Basis":          "BASIS_",
-	"Origin":         "ORIGIN_",
-	"FallbackReason": "FALLBACK_REASON_",
-	"ProbeState":     "PROBE_STATE_",
-	"RouteMode":      "ROUTE_MODE_",
-	"Tier":           "TIER_",
+	return telemetry.EnumName(value)
 }

@@ -50,7 +50,10 @@ func (s *Server) buildGRPC(secure bool) {
 			Timeout:               deadPeerWait,
 		}),
 		grpc.ReadBufferSize(bufferBytes),
-		grpc.ChainUnaryInterceptor(interceptors(s.log, DeadlineMargin(c.DeadlineMargin))...),
+		grpc.ChainUnaryInterceptor(interceptors(s.log, s.telemetry, DeadlineMargin(c.DeadlineMargin))...),
+	}
+	if handler := s.telemetry.RPCHandler(tracedMethods()); handler != nil {
+		opts = append(opts, grpc.StatsHandler(handler))
 	}
 	if secure {
 		opts = append(opts, grpc.Creds(s.door.certificates.credentials()))

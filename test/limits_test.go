@@ -31,7 +31,7 @@ func (w *world) serving(t testing.TB, name string) bool {
 func TestAReplicaWithoutItsProbeIsNoBlackHole(t *testing.T) {
 	for _, required := range []bool{false, true} {
 		t.Run(fmt.Sprintf("require_probe %v", required), func(t *testing.T) {
-			w := start(t, setup{probeYAML: "breaker: { failures: 2, open_for: 500ms }", more: fmt.Sprintf("readiness: { require_probe: %v }", required)})
+			w := start(t, setup{probeYAML: "breaker: { failures: 2, open_for: 500ms }", moreYAML: fmt.Sprintf("readiness: { require_probe: %v }", required)})
 			w.sim.SetFault(vllmsim.Status(http.StatusServiceUnavailable, vllmsim.BodyEmpty))
 			for i := range 3 {
 				w.decide(t, task(fmt.Sprintf("It fails %d.", i)))
@@ -63,7 +63,7 @@ func TestAReplicaWithoutItsProbeIsNoBlackHole(t *testing.T) {
 func TestACanaryIsAnsweredBeforeTheServiceIsReady(t *testing.T) {
 	var sim *vllmsim.Server
 	w := start(t, setup{
-		more: "readiness: { canary: true }",
+		moreYAML: "readiness: { canary: true }",
 		prepare: func(s *vllmsim.Server) {
 			sim = s
 			s.SetFault(vllmsim.Status(http.StatusServiceUnavailable, vllmsim.BodyEmpty))
@@ -141,7 +141,7 @@ func TestTooManyDecisionsAtOnceFallBack(t *testing.T) {
 // TestARouteDoesNotSufferFromAnother: the probe of one route answers nothing and its
 // gate is full; the other route is as quick as ever.
 func TestARouteDoesNotSufferFromAnother(t *testing.T) {
-	w := start(t, setup{})
+	w := start(t, setup{grpcYAML: "deadline_margin: 100ms"}) // many deadlines end at once, on a machine that may be busy
 	stuck := make(chan struct{})
 	hung := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		select {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -53,8 +54,12 @@ type setup struct {
 	sim vllmsim.Config // Dir, Model and shape are filled in
 	// grpcYAML, probeYAML and routeYAML are further lines of those parts.
 	grpcYAML, probeYAML, routeYAML string
-	// more are further sections.
-	more string
+	// moreYAML are further sections, and env the environment of secrets.
+	moreYAML string
+	env      map[string]string
+	options  []server.Option
+	// logTo gets the log; by default the world keeps it.
+	logTo io.Writer
 	// prepare is called with the stand-in before the service starts.
 	prepare func(*vllmsim.Server)
 	// creds are the client's; nil: plaintext.
@@ -80,16 +85,21 @@ type world struct {
 	creds  credentials.TransportCredentials
 	addr   string // of the gRPC port
 	server *server.Server
-	yaml   string // the configuration
+	yaml   string    // the configuration
+	logTo  io.Writer // log, mostly
+	env    map[string]string
 	stop   func() // drains the service, once
 }
 
 // start runs a service until the test ends.
 func start(t testing.TB, s setup) *world {
 	t.Helper()
-	w := &world{root: t.TempDir(), log: &safeBuffer{}, creds: s.creds}
+	w := &world{root: t.TempDir(), log: &safeBuffer{}, creds: s.creds, logTo: s.logTo, env: s.env}
 	if w.creds == nil {
 		w.creds = insecure.NewCredentials()
+	}
+	if w.logTo == nil {
+		w.logTo = w.log
 	}
 	w.dir = filepath.Join(w.root, "hidden-states")
 	if err := os.Mkdir(w.dir, 0o700); err != nil {
@@ -140,7 +150,6 @@ grpc:
 %s
 admin: { listen: "127.0.0.1:0" }
 shutdown: { drain_delay: 0s, timeout: 20s }
-%s
 routes:
   main:
     probe: p
@@ -154,16 +163,19 @@ probes:
     encoder: %q
     endpoints: [ { base_url: %q, hidden_states_dir: %q } ]
 %s
-`, indent(s.grpcYAML), s.more, checkpoint, s.heads[0], s.costs[0], s.heads[1], s.costs[1], indent(s.routeYAML), s.encoder, web.URL+"/v1", w.dir, indent(s.probeYAML))
+%s
+`, indent(s.grpcYAML), checkpoint, s.heads[0], s.costs[0], s.heads[1], s.costs[1], indent(s.routeYAML), s.encoder, web.URL+"/v1", w.dir, indent(s.probeYAML), s.moreYAML)
 	w.yaml = text
-	w.run(t, w.parse(t, text))
+	w.run(t, w.parse(t, text), s.options...)
 	return w
 }
 
 // parse reads a configuration as if it stood in the world's root.
 func (w *world) parse(t testing.TB, text string) *config.Config {
 	t.Helper()
-	cfg, err := config.Parse(filepath.Join(w.root, "pointsman.yaml"), []byte(text), config.LoadOptions{})
+	cfg, err := config.Parse(filepath.Join(w.root, "pointsman.yaml"), []byte(text), config.LoadOptions{
+		LookupEnv: func(name string) (string, bool) { value, found := w.env[name]; return value, found },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,9 +183,9 @@ func (w *world) parse(t testing.TB, text string) *config.Config {
 }
 
 // run serves a configuration and connects to it.
-func (w *world) run(t testing.TB, cfg *config.Config) {
+func (w *world) run(t testing.TB, cfg *config.Config, options ...server.Option) {
 	t.Helper()
-	s, err := server.New(cfg, slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	s, err := server.New(cfg, slog.New(slog.NewJSONHandler(w.logTo, &slog.HandlerOptions{Level: slog.LevelDebug})), options...)
 	if err != nil {
 		t.Fatal(err)
 	}

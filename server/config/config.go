@@ -30,6 +30,7 @@ type Config struct {
 	Probes       map[string]Probe `yaml:"probes" need:"true" doc:"The probes by name: where hidden states come from."`
 	Cache        Cache            `yaml:"cache" doc:"What is remembered, and where."`
 	Log          Log              `yaml:"log" doc:"The log on standard error."`
+	Record       *Record          `yaml:"record,omitempty" doc:"A file of all decisions, to evaluate other trade-offs by. Absent: none."`
 	Readiness    Readiness        `yaml:"readiness" doc:"When calls should be sent here."`
 	Reload       Reload           `yaml:"reload" doc:"How changed files are taken over."`
 	Shutdown     Shutdown         `yaml:"shutdown" doc:"How the service stops."`
@@ -83,7 +84,7 @@ type Overrides struct {
 
 // Admin is the HTTP listener for operators.
 type Admin struct {
-	Listen string `yaml:"listen" need:"true" doc:"The address of /metrics, /livez, /readyz, /configz and /debug/pprof, host:port."`
+	Listen string `yaml:"listen" need:"true" doc:"The address of /metrics, /livez, /readyz, /configz, /loglevel and /debug/pprof, host:port."`
 }
 
 // Route is one way of deciding.
@@ -201,6 +202,17 @@ type RedisTLS struct {
 type Log struct {
 	Level  LogLevel  `yaml:"level" enum:"debug|info|warn|error" doc:"The least severe level that is written."`
 	Format LogFormat `yaml:"format" enum:"json|text" doc:"One JSON object a line, or text for people."`
+}
+
+// Record is the file of all decisions.
+type Record struct {
+	File       string   `yaml:"file" need:"true" path:"true" doc:"The file, one JSON object a line; full ones have .1, .2 and so on appended."`
+	MaxBytes   ByteSize `yaml:"max_bytes" range:"64KiB..1TiB" doc:"The size after which a new file is begun."`
+	MaxFiles   int      `yaml:"max_files" range:"1..1000" doc:"How many files are kept, the current one included."`
+	Queue      int      `yaml:"queue" range:"1..1048576" doc:"How many decisions may wait to be written; more are dropped and counted, so that no decision waits."`
+	SecretEnv  string   `yaml:"secret_env,omitempty" doc:"The environment variable with the secret (16 bytes or more) that tasks' digests are made with. Absent: the cache's secret, else a random one for each start."`
+	SecretFile string   `yaml:"secret_file,omitempty" path:"true" doc:"The file with that secret; white space at its end is dropped."`
+	Secret     Secret   `yaml:"-"`
 }
 
 // Readiness is when calls should be sent here.

@@ -95,6 +95,16 @@ func (p *Probe) setDefaults() {
 	}
 }
 
+func (r *Record) setDefaults() {
+	*r = Record{
+		// About 200,000 decisions of two targets a file, a million in all.
+		MaxBytes: 128 << 20,
+		MaxFiles: 5,
+		// A second's worth at thousands of decisions a second; some megabytes.
+		Queue: 4096,
+	}
+}
+
 func (r *Redis) setDefaults() {
 	// A computed decision costs tens of milliseconds at best; a cache slower than
 	// this does not pay.

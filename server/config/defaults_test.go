@@ -34,6 +34,11 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(want, Default(), secrets); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
 	}
+	record := new(Record)
+	record.setDefaults()
+	if diff := cmp.Diff(&Record{MaxBytes: 134217728, MaxFiles: 5, Queue: 4096}, record, secrets); diff != "" {
+		t.Errorf("defaults of record (-want +got):\n%s", diff)
+	}
 	redis := new(Redis)
 	redis.setDefaults()
 	if diff := cmp.Diff(&Redis{OpTimeout: 25_000_000}, redis, secrets); diff != "" {

@@ -13,9 +13,9 @@ const (
 	// maxSecretBytes bounds a secret file: keys and passwords are far shorter, and
 	// a path typed wrongly may lead anywhere.
 	maxSecretBytes = 64 << 10
-	// minCacheSecretBytes keeps the keys that are derived from it out of reach of
+	// minSecretBytes keeps the keys that are derived from a secret out of reach of
 	// a search: 128 bits if it was drawn at random.
-	minCacheSecretBytes = 16
+	minSecretBytes = 16
 )
 
 // fetchSecrets fills in the Secret fields from the environment or from files.
@@ -25,17 +25,27 @@ func (c *Config) fetchSecrets(f *file, opts LoadOptions) {
 		c.Probes[name] = p
 	}
 	c.Cache.Secret = fetchSecret(f, opts, "cache", "secret", c.Cache.SecretEnv, c.Cache.SecretFile)
-	if n := len(c.Cache.Secret.Reveal()); n > 0 && n < minCacheSecretBytes {
-		key := "cache.secret_env"
-		if c.Cache.SecretEnv == "" {
-			key = "cache.secret_file"
-		}
-		f.checkf(key, nil, "the secret is too short: at least %d bytes, such as those of openssl rand -base64 32", minCacheSecretBytes)
+	checkSecretLength(f, "cache", c.Cache.SecretEnv, c.Cache.Secret)
+	if r := c.Record; r != nil {
+		r.Secret = fetchSecret(f, opts, "record", "secret", r.SecretEnv, r.SecretFile)
+		checkSecretLength(f, "record", r.SecretEnv, r.Secret)
 	}
 	if r := c.Cache.Redis; r != nil {
 		r.Password = fetchSecret(f, opts, "cache.redis", "password", r.PasswordEnv, r.PasswordFile)
 		r.SentinelPassword = fetchSecret(f, opts, "cache.redis", "sentinel_password", r.SentinelPasswordEnv, r.SentinelPasswordFile)
 	}
+}
+
+// checkSecretLength reports a secret of section that keys cannot be derived from.
+func checkSecretLength(f *file, section, envName string, secret Secret) {
+	if n := len(secret.Reveal()); n == 0 || n >= minSecretBytes {
+		return
+	}
+	key := section + ".secret_env"
+	if envName == "" {
+		key = section + ".secret_file"
+	}
+	f.checkf(key, nil, "the secret is too short: at least %d bytes, such as those of openssl rand -base64 32", minSecretBytes)
 }
 
 // fetchSecret reads the secret that section.key_env or section.key_file names,

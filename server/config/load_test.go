@@ -174,7 +174,7 @@ func TestParseProblems(t *testing.T) {
 		}},
 		{"key that is no text", withLines("", "", "1: 2\n"), []string{"12:1: has a key that is not text but a number: put it in quotes"}},
 		{"odd key", withLines("", "", "\"a.b\\n\": 2\n"), []string{
-			`12:1: "a.b\n": unknown key; known here: admin, cache, default_route, grpc, log, probes, readiness, reload, routes, shutdown`,
+			`12:1: "a.b\n": unknown key; known here: admin, cache, default_route, grpc, log, probes, readiness, record, reload, routes, shutdown`,
 		}},
 
 		// Types.

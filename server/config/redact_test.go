@@ -76,6 +76,7 @@ cache:
     op_timeout: 10ms
     tls: {ca_file: ca, cert_file: c, key_file: k, server_name: n}
 log: {level: debug, format: text}
+record: {file: r, max_bytes: 1MiB, max_files: 2, queue: 3, secret_env: KEY}
 shutdown: {drain_delay: 0s, timeout: 1s}
 `
 

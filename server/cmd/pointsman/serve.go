@@ -11,7 +11,7 @@ type serveCmd struct {
 }
 
 func (c *serveCmd) Run(ctx context.Context, std streams) error {
-	return server.Serve(ctx, c.Config, std.err)
+	return server.Serve(ctx, c.Config, std.err, server.WithVersion(version))
 }
 
 type checkCmd struct {

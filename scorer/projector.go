@@ -8,7 +8,7 @@ import (
 )
 
 // sharedBytes is the size of the matrix from which vectors share a pass over it
-// and a pass is shared by processors. A smaller one is multiplied in some 50 µs,
+// and a pass is shared by processors. A smaller one is multiplied in some 30 µs,
 // from the caches; waiting for others, or waking them, would take as long.
 const sharedBytes = 1 << 20
 

@@ -37,7 +37,7 @@ func (c *Checkpoint) Score(features []float32) (Probabilities, error) {
 		return Probabilities{}, fmt.Errorf("%w: %d features, the checkpoint takes %d (%d layers x %d)",
 			ErrShape, len(features), c.manifest.FeatureDim(), c.manifest.Layers, c.manifest.HiddenSize)
 	}
-	s := c.scratch.Get().(*scratch)
+	s, _ := c.scratch.Get().(*scratch) // the pool makes nothing else
 	defer c.scratch.Put(s)
 
 	if err := c.tensors.standardise(s.x, features); err != nil {

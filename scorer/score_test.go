@@ -227,7 +227,7 @@ func TestScoreIsAccurateWithMassiveActivations(t *testing.T) {
 				t.Fatal(err)
 			}
 			worst, moderate := 0.0, 0
-			for i, want := range exactScore(m, tensors, features) {
+			for i, want := range exactScore(tensors, features) {
 				worst = max(worst, math.Abs(float64(p.Values[i])-want))
 				if want > 0.05 && want < 0.95 {
 					moderate++
@@ -260,7 +260,7 @@ func cancelEnds(m Manifest, t *Tensors) {
 
 // exactScore evaluates the format's formulas in float64 throughout, which is
 // exact beside the 1e-5 in question, in the plainest way.
-func exactScore(m Manifest, t *Tensors, features []float32) []float64 {
+func exactScore(t *Tensors, features []float32) []float64 {
 	x := make([]float64, len(features))
 	for i, v := range features {
 		x[i] = (float64(v)-float64(t.ScalerMean[i]))/float64(t.ScalerScale[i]) - float64(t.PCAMean[i])

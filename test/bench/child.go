@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"os"
 	"runtime"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 	"github.com/pointsman-dev/pointsman/probe/vllmsim"
+	"github.com/pointsman-dev/pointsman/scorer"
 	"github.com/pointsman-dev/pointsman/server"
 )
 
@@ -45,12 +47,16 @@ type echoCmd struct {
 	Stats  string
 	// Response is what it answers, a DecideResponse.
 	Response []byte `type:"filecontent"`
+	// Checkpoint is held in memory and not used: with as much in memory as Pointsman has,
+	// its garbage is collected as seldom.
+	Checkpoint string
 }
 
 type echoService struct {
 	pointsmanv1.UnimplementedDecisionServiceServer
 
-	response *pointsmanv1.DecideResponse
+	response   *pointsmanv1.DecideResponse
+	checkpoint *scorer.Checkpoint
 }
 
 // Decide answers with what it was given.
@@ -59,7 +65,11 @@ func (s *echoService) Decide(context.Context, *pointsmanv1.DecideRequest) (*poin
 }
 
 func (c *echoCmd) Run(ctx context.Context) error {
-	service := &echoService{response: &pointsmanv1.DecideResponse{}}
+	checkpoint, err := scorer.Load(c.Checkpoint)
+	if err != nil {
+		return err
+	}
+	service := &echoService{response: &pointsmanv1.DecideResponse{}, checkpoint: checkpoint}
 	if err := proto.Unmarshal(c.Response, service.response); err != nil {
 		return fmt.Errorf("the response to echo: %w", err)
 	}
@@ -145,6 +155,7 @@ func withStats(ctx context.Context, addr string, run func(ctx context.Context) e
 		}
 		_ = json.NewEncoder(w).Encode(readStats())
 	})
+	mux.HandleFunc("GET /profile", pprof.Profile)
 	web := &http.Server{Handler: mux, ReadHeaderTimeout: callTimeout}
 	done := make(chan error, 1)
 	go func() { done <- web.Serve(listener) }()

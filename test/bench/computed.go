@@ -47,7 +47,11 @@ const (
 	joinCallers    = 50
 )
 
-var computedShape = shape{4, 4096}
+var (
+	computedShape = shape{4, 4096}
+	// smallShape costs the stand-in little, which shares the machine.
+	smallShape = shape{1, 64}
+)
 
 // computed measures decisions that probe, with a stand-in that answers at once and one
 // that takes 50 ms.
@@ -126,7 +130,7 @@ func (b *bench) computeAlone(ctx context.Context, row *computedRow) (err error) 
 func (b *bench) computeMany(ctx context.Context, row *computedRow) (err error) {
 	p := &processes{dir: b.dir}
 	defer func() { err = errors.Join(err, p.stop()) }()
-	w, err := b.world(ctx, p, fmt.Sprintf("many-%d", row.Latency.Milliseconds()), servingShape, row.Latency)
+	w, err := b.world(ctx, p, fmt.Sprintf("many-%d", row.Latency.Milliseconds()), smallShape, row.Latency)
 	if err != nil {
 		return err
 	}

@@ -133,7 +133,7 @@ func (p *processes) sim(ctx context.Context, name, folder string, s shape, laten
 }
 
 // echo starts the bare server.
-func (p *processes) echo(ctx context.Context, response *pointsmanv1.DecideResponse) (*process, error) {
+func (p *processes) echo(ctx context.Context, response *pointsmanv1.DecideResponse, checkpoint string) (*process, error) {
 	data, err := proto.Marshal(response)
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (p *processes) echo(ctx context.Context, response *pointsmanv1.DecideRespon
 	if err != nil {
 		return nil, err
 	}
-	return p.child(ctx, "echo", addr, "echo", "--listen", addr, "--response", path)
+	return p.child(ctx, "echo", addr, "echo", "--listen", addr, "--response", path, "--checkpoint", checkpoint)
 }
 
 // redis starts a Redis that keeps nothing on disk.
@@ -186,9 +186,14 @@ func (p *processes) connect(addr string, n int) (clients, error) {
 	return all, nil
 }
 
+// ask makes the i-th call.
+func (c clients) ask(ctx context.Context, i int, task string) (*pointsmanv1.DecideResponse, error) {
+	return c[i%len(c)].Decide(ctx, &pointsmanv1.DecideRequest{Input: &pointsmanv1.DecideRequest_Task{Task: task}})
+}
+
 // decide makes the i-th call and expects a learned answer.
 func (c clients) decide(ctx context.Context, i int, task string) (*pointsmanv1.DecideResponse, error) {
-	resp, err := c[i%len(c)].Decide(ctx, &pointsmanv1.DecideRequest{Input: &pointsmanv1.DecideRequest_Task{Task: task}})
+	resp, err := c.ask(ctx, i, task)
 	if err == nil && resp.GetBasis() != pointsmanv1.Basis_BASIS_LEARNED {
 		err = fmt.Errorf("nothing was learned: %v", resp.GetFallbackReason())
 	}

@@ -39,6 +39,7 @@ type runCmd struct {
 	Callers    int           `default:"50" help:"Callers of a closed loop."`
 	Conns      int           `default:"4" help:"Connections they share."`
 	TenMillion bool          `help:"Also measure a cache of ten million entries (about 10 GB of memory)."`
+	Profile    string        `placeholder:"DIR" help:"Write CPU profiles of the servers here, one a closed loop."`
 	Note       string        `help:"A remark on the circumstances, kept with the results."`
 }
 

@@ -127,6 +127,26 @@ func (p *process) read(ctx context.Context, gc bool) (stats, error) {
 	return s, json.NewDecoder(resp.Body).Decode(&s)
 }
 
+// profile writes a CPU profile of a child over the given time.
+func (p *process) profile(ctx context.Context, path string, d time.Duration) error {
+	url := fmt.Sprintf("http://%s/profile?seconds=%d", p.stats, max(1, int(d.Seconds())))
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("profile of %s: %w", p.name, err)
+	}
+	defer resp.Body.Close()
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, resp.Body)
+	return errors.Join(err, file.Close())
+}
+
 // freeAddr returns a loopback address that nothing listens on.
 func freeAddr(ctx context.Context) (string, error) {
 	listener, err := listen(ctx, "127.0.0.1:0")

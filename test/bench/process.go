@@ -22,6 +22,7 @@ const startPatience = 20 * time.Second
 // processes are those of one run. They end with it.
 type processes struct {
 	dir     string // for their output
+	self    string // this program; empty: the running one
 	mu      sync.Mutex
 	running []*process
 	conns   []io.Closer // to them
@@ -40,9 +41,12 @@ type process struct {
 // child starts a part of this program, which will listen at addr, in a process of its
 // own.
 func (p *processes) child(ctx context.Context, name, addr, part string, args ...string) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+	self := p.self
+	if self == "" {
+		var err error
+		if self, err = os.Executable(); err != nil {
+			return nil, err
+		}
 	}
 	statsAddr, err := freeAddr(ctx)
 	if err != nil {

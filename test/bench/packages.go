@@ -34,7 +34,7 @@ func (b *bench) packages(ctx context.Context, r *report) error {
 		{"^Benchmark(Kernel|PoolMemory|PoolFile)", "github.com/pointsman-dev/pointsman/probe"},
 		{"^Benchmark(Score|Choose)", "github.com/pointsman-dev/pointsman/scorer"},
 		{"^Benchmark(Key|LocalHit)$", "github.com/pointsman-dev/pointsman/cache"},
-		{"^Benchmark(CallCached|DecideCached)", "github.com/pointsman-dev/pointsman/server"},
+		{"^Benchmark(CallCached|ServedCached)$", "github.com/pointsman-dev/pointsman/server"},
 	} {
 		cmd := exec.CommandContext(ctx, goTool, append(args, "-bench", one.pattern, one.pkg)...)
 		cmd.Env = append(cmd.Environ(), fmt.Sprintf("POINTSMAN_BENCH_TEN_MILLION=%t", b.TenMillion))

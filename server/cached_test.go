@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,6 +26,7 @@ import (
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 	"github.com/pointsman-dev/pointsman/scorer"
 	"github.com/pointsman-dev/pointsman/server/config"
+	"github.com/pointsman-dev/pointsman/server/telemetry"
 )
 
 // mostAllocs is how many allocations a cached Decide may cost from the first
@@ -54,9 +56,16 @@ func cachedDecider(t testing.TB, entries int) *Decider {
 	if d.ladder, err = cache.New(cfg, cache.Deps[Scores]{}); err != nil { // the first one is closed by newDecider's clean-up
 		t.Fatal(err)
 	}
+	// Observed as a server is that exports nothing: metrics and the log, no traces.
+	log := slog.New(slog.NewJSONHandler(io.Discard, nil))
+	told, err := telemetry.New(t.Context(), telemetry.Config{Log: log, Offline: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.observer = &observer{telemetry: told, log: log}
 	ladder := d.ladder
 	t.Cleanup(func() {
-		if err := ladder.Close(context.Background()); err != nil {
+		if err := errors.Join(ladder.Close(context.Background()), told.Shutdown(context.Background())); err != nil {
 			t.Error(err)
 		}
 	})
@@ -68,8 +77,8 @@ func cachedDecider(t testing.TB, entries int) *Decider {
 
 // caller returns a func that makes one call through all interceptors and the handler.
 func caller(d *Decider) func(task string) (*pointsmanv1.DecideResponse, error) {
-	log := slog.New(slog.NewJSONHandler(io.Discard, nil))
-	chain := interceptors(log, XX, DeadlineMargin(5*time.Millisecond))
+	observed := d.observer.(*observer)
+	chain := interceptors(observed.log, observed.telemetry, DeadlineMargin(5*time.Millisecond))
 	s := &service{decider: d}
 	handler := func(ctx context.Context, req any) (any, error) {
 		return s.Decide(ctx, req.(*pointsmanv1.DecideRequest))
@@ -217,7 +226,8 @@ func BenchmarkServedChild(b *testing.B) {
 	}
 	d := cachedDecider(b, entries)
 	fillCache(b, d, entries)
-	s := &Server{cfg: config.Default(), log: slog.New(slog.NewJSONHandler(io.Discard, nil)), decider: d}
+	observed := d.observer.(*observer)
+	s := &Server{cfg: config.Default(), log: observed.log, telemetry: observed.telemetry, decider: d}
 	s.buildGRPC()
 	var lc net.ListenConfig
 	listener, err := lc.Listen(b.Context(), "tcp", "127.0.0.1:0")

@@ -80,8 +80,24 @@ e2e-telemetry: need-go need-redis
 	cd test/prometheus && $(GO) test -count=1 ./...
 
 .PHONY: bench
-bench: need-go ## Run the benchmarks
-	$(GO) test -run '^$$' -bench . -benchmem ./...
+bench: need-go need-redis ## Measure Pointsman on this machine: a table, and bin/bench.json (a quarter of an hour)
+	@mkdir -p bin
+	$(GO) build -o bin/bench ./test/bench
+	bin/bench --json bin/bench.json
+
+.PHONY: bench-quick
+bench-quick: need-go need-redis ## The same, shorter and smaller (two minutes)
+	@mkdir -p bin
+	$(GO) build -o bin/bench ./test/bench
+	bin/bench --quick --json bin/bench.json
+
+.PHONY: bench-scale
+bench-scale: need-go ## Simulate replicas, popularity and caches
+	$(GO) run ./test/bench scale
+
+.PHONY: bench-go
+bench-go: need-go ## Run the Go benchmarks COUNT times (default 6), for benchstat
+	$(GO) test -run '^$$' -bench . -benchmem -count $${COUNT:-6} ./...
 
 .PHONY: fuzz
 fuzz: need-go ## Run every fuzz target for FUZZTIME (default 30s)

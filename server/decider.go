@@ -115,34 +115,57 @@ func (d *Decider) learn(ctx context.Context, route *Route, task string, req *Req
 	}, nil
 }
 
-// scores climbs the cache ladder, whose last rung is to compute.
+// scores climbs the cache ladder, whose last rung is to compute. Most calls end on
+// the first rung, so what only the others need is not made before.
 func (d *Decider) scores(ctx context.Context, route *Route, task string, req *Request, dec *Decision) (cache.Result[Scores], error) {
 	fields := route.key
 	fields.Namespace, fields.Task = req.Namespace, task
-	answerBy := earlier(req.AnswerBy, req.Arrived.Add(route.Timeout))
-	ctx, cancel := context.WithDeadline(ctx, answerBy)
+	key := d.keyer.Key(fields)
+	opts := cache.Options{
+		Policy:     req.CachePolicy,
+		MaxAge:     req.MaxAge,
+		Checkpoint: route.key.CheckpointDigest,
+		Source:     route.probeName,
+	}
+	if result, ok := d.ladder.Local(ctx, key, opts); ok {
+		return result, nil
+	}
+	return d.climb(ctx, climb{
+		route: route, key: key, opts: opts,
+		probe:    probe.Request{Task: task, CacheSalt: req.Namespace, Shape: route.shape},
+		answerBy: earlier(req.AnswerBy, req.Arrived.Add(route.Timeout)),
+	}, &dec.Timing)
+}
+
+// climb is what one way up the ladder needs beyond its first rung.
+type climb struct {
+	route    *Route
+	key      cache.Key
+	opts     cache.Options
+	probe    probe.Request
+	answerBy time.Time
+}
+
+// climb climbs the ladder and notes where the time went.
+func (d *Decider) climb(ctx context.Context, c climb, timing *Timing) (cache.Result[Scores], error) {
+	ctx, cancel := context.WithDeadline(ctx, c.answerBy)
 	defer cancel()
 
 	// What a computation took belongs to the call that led it, if that call is still
 	// here at its end.
 	spent := make(chan Timing, 1)
-	result, err := d.ladder.Get(ctx, d.keyer.Key(fields), cache.Options{
-		Policy:     req.CachePolicy,
-		MaxAge:     req.MaxAge,
-		Checkpoint: route.key.CheckpointDigest,
-		Source:     route.probeName,
-		Reach:      reach(route.Probe, time.Until(answerBy)),
-	}, func(ctx context.Context) (Scores, error) {
-		scores, timing, err := d.compute(ctx, route, probe.Request{Task: task, CacheSalt: req.Namespace, Shape: route.shape})
-		spent <- timing
+	c.opts.Reach = reach(c.route.Probe, time.Until(c.answerBy))
+	result, err := d.ladder.Get(ctx, c.key, c.opts, func(ctx context.Context) (Scores, error) {
+		scores, took, err := d.compute(ctx, c.route, c.probe)
+		spent <- took
 		return scores, err
 	})
 	select {
-	case dec.Timing = <-spent:
+	case *timing = <-spent:
 	default:
 	}
 	if result.Wait > 0 {
-		dec.Timing.Wait = &result.Wait
+		timing.Wait = &result.Wait
 	}
 	return result, err
 }

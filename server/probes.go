@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -29,23 +30,42 @@ func (s *Server) buildProbes() []error {
 }
 
 func (s *Server) buildProbe(name string, cfg config.Probe) (Prober, error) {
-	if cfg.Kind == config.ProbeKindLexical {
-		return lexical.New(cfg.MaxInFlight)
+	var observer probe.Observer = probe.NopObserver{}
+	if cfg.Kind == config.ProbeKindVLLM {
+		observer = returnLeases{Observer: s.telemetry.ProbeObserver(probeInfo(name, cfg)), probe: name, ladder: &s.ladder}
 	}
-	p, err := probe.New(probeConfig(name, cfg), probe.WithLogger(s.log),
-		probe.WithObserver(returnLeases{
-			Observer: s.telemetry.ProbeObserver(probeInfo(name, cfg)), probe: name, ladder: &s.ladder,
-		}))
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range p.Warnings() {
+	p, warnings, err := newProbe(name, cfg, s.log, observer)
+	for _, w := range warnings {
 		s.warnings = append(s.warnings, fmt.Sprintf("probe %q: %s", name, w))
 	}
-	return p, nil
+	return p, err
 }
 
-// closeProbes closes the probes that have something to close.
+// newProbe makes a probe of its configuration, and warns of what is likely a
+// mistake. observer sees a probe of kind vllm alone.
+func newProbe(name string, cfg config.Probe, log *slog.Logger, observer probe.Observer) (Prober, []string, error) {
+	if cfg.Kind == config.ProbeKindLexical {
+		p, err := lexical.New(cfg.MaxInFlight)
+		return p, nil, err
+	}
+	p, err := probe.New(probeConfig(name, cfg), probe.WithLogger(log), probe.WithObserver(observer))
+	if err != nil {
+		return nil, nil, err
+	}
+	return p, p.Warnings(), nil
+}
+
+// closeProbe closes a probe that has something to close.
+func closeProbe(ctx context.Context, p Prober) error {
+	if closer, ok := p.(interface {
+		Close(ctx context.Context) error
+	}); ok {
+		return closer.Close(ctx)
+	}
+	return nil
+}
+
+// closeProbes closes all probes.
 func (s *Server) closeProbes(ctx context.Context) []error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(s.probes)) {

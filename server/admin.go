@@ -70,6 +70,13 @@ type routeReport struct {
 	Probe            string `json:"probe"`
 	Mode             string `json:"mode"`
 	CheckpointDigest string `json:"checkpoint_digest"`
+	// Backup is absent without one.
+	Backup *backupReport `json:"backup,omitempty"`
+}
+
+type backupReport struct {
+	Probe            string `json:"probe"`
+	CheckpointDigest string `json:"checkpoint_digest"`
 }
 
 type probeReport struct {
@@ -92,9 +99,13 @@ func (s *Server) readiness() readinessReport {
 		report.Phase = "draining"
 	}
 	for name, r := range s.decider.snapshot.Load().routes {
-		report.Routes[name] = routeReport{
+		route := routeReport{
 			Probe: r.probeName, Mode: enumName(r.Mode), CheckpointDigest: r.Checkpoint.Digest(),
 		}
+		if b := r.Backup; b != nil {
+			route.Backup = &backupReport{Probe: b.probeName, CheckpointDigest: b.Checkpoint.Digest()}
+		}
+		report.Routes[name] = route
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.probes)) {
 		report.Probes[name] = reportProbe(s.probes[name].Status())

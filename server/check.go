@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pointsman-dev/pointsman/probe"
+	"github.com/pointsman-dev/pointsman/probe/lexical"
 	"github.com/pointsman-dev/pointsman/server/config"
 )
 
@@ -66,6 +67,16 @@ type RouteCheck struct {
 	Heads            []string `json:"heads"`
 	// LaunchFlag is how vLLM must be launched, if the checkpoint says so.
 	LaunchFlag string `json:"launch_flag,omitempty"`
+	// Backup is what is asked when the probe or the checkpoint fails.
+	Backup *BackupCheck `json:"backup,omitempty"`
+}
+
+// BackupCheck is a route's backup.
+type BackupCheck struct {
+	Probe            string `json:"probe"`
+	CheckpointDigest string `json:"checkpoint_digest"`
+	Encoder          string `json:"encoder"`
+	EnsembleSize     int    `json:"ensemble_size"`
 }
 
 // ProbeCheck is what a probe's canary found.
@@ -151,12 +162,19 @@ func (r *CheckReport) broken(err error) *CheckReport {
 
 func checkRoute(r *Route) RouteCheck {
 	m := r.Checkpoint.Manifest()
-	return RouteCheck{
+	found := RouteCheck{
 		Name: r.Name, Probe: r.probeName, TradeOff: r.TradeOff.String(), Fallback: r.Fallback.Name,
 		CheckpointDigest: r.Checkpoint.Digest(), Encoder: m.Encoder,
 		Layers: m.Layers, HiddenSize: m.HiddenSize, PCADim: m.PCADim, EnsembleSize: m.EnsembleSize,
 		Heads: r.Checkpoint.Heads(), LaunchFlag: launchFlag(m.VLLMLayerIDs),
 	}
+	if b := r.Backup; b != nil {
+		found.Backup = &BackupCheck{
+			Probe: b.probeName, CheckpointDigest: b.Checkpoint.Digest(),
+			Encoder: b.Checkpoint.Manifest().Encoder, EnsembleSize: b.Checkpoint.Manifest().EnsembleSize,
+		}
+	}
+	return found
 }
 
 // launchFlag is the vLLM argument that makes it write these layers.
@@ -174,8 +192,12 @@ func launchFlag(layers []int) string {
 
 // checkProbe sends a canary, and compares what comes back with the checkpoints of
 // the probe's routes.
-func checkProbe(ctx context.Context, name string, p *probe.VLLM, routes map[string]*Route) ProbeCheck {
+func checkProbe(ctx context.Context, name string, prober Prober, routes map[string]*Route) ProbeCheck {
 	found := ProbeCheck{Name: name}
+	p, asksServer := prober.(*probe.VLLM)
+	if !asksServer {
+		return checkLocalProbe(ctx, found, prober)
+	}
 	canary, err := p.Check(ctx, canaryPrompt, probe.Shape{})
 	if err != nil {
 		found.Error = err.Error()
@@ -188,15 +210,30 @@ func checkProbe(ctx context.Context, name string, p *probe.VLLM, routes map[stri
 	var errs []error
 	for _, routeName := range slices.Sorted(maps.Keys(routes)) {
 		r := routes[routeName]
-		if r.probeName == name && r.shape != canary.Shape {
-			errs = append(errs, fmt.Errorf(
-				"vLLM writes %d layers of %d values, but the checkpoint of route %q has %d of %d; check eagle_aux_hidden_state_layer_ids",
-				canary.Layers, canary.HiddenSize, routeName, r.shape.Layers, r.shape.HiddenSize))
+		for _, source := range []*Source{&r.Source, r.Backup} {
+			if source != nil && source.probeName == name && source.shape != canary.Shape {
+				errs = append(errs, fmt.Errorf(
+					"vLLM writes %d layers of %d values, but the checkpoint of route %q has %d of %d; check eagle_aux_hidden_state_layer_ids",
+					canary.Layers, canary.HiddenSize, routeName, source.shape.Layers, source.shape.HiddenSize))
+			}
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		found.Error = err.Error()
 	}
+	return found
+}
+
+// checkLocalProbe encodes the canary. That the checkpoints fit was found when they
+// were loaded.
+func checkLocalProbe(ctx context.Context, found ProbeCheck, p Prober) ProbeCheck {
+	canary, err := p.Extract(ctx, probe.Request{Task: canaryPrompt})
+	if err != nil {
+		found.Error = err.Error()
+		return found
+	}
+	found.Tokens, found.Layers, found.HiddenSize = canary.Tokens, canary.Layers, canary.HiddenSize
+	found.HTTP = canary.HTTP.Round(time.Microsecond).String()
 	return found
 }
 
@@ -214,9 +251,14 @@ func (r *CheckReport) text(offline bool) string {
 		fmt.Fprintf(&b, "         checkpoint %s\n", rt.CheckpointDigest)
 		fmt.Fprintf(&b, "         encoder %s, %d layers x %d, PCA %d, %d members, heads %s\n",
 			rt.Encoder, rt.Layers, rt.HiddenSize, rt.PCADim, rt.EnsembleSize, strings.Join(rt.Heads, ", "))
-		if rt.LaunchFlag != "" {
+		if k := rt.Backup; k != nil {
+			fmt.Fprintf(&b, "         backup: probe %s, encoder %s, %d members, checkpoint %s\n", k.Probe, k.Encoder, k.EnsembleSize, k.CheckpointDigest)
+		}
+		switch {
+		case rt.LaunchFlag != "":
 			fmt.Fprintf(&b, "         vLLM needs %s\n", rt.LaunchFlag)
-		} else {
+		case rt.Encoder == lexical.Encoder: // asks no vLLM
+		default:
 			fmt.Fprintf(&b, "         the checkpoint does not say which %d vLLM layers it wants (vllm_layer_ids)\n", rt.Layers)
 		}
 	}
@@ -226,7 +268,10 @@ func (r *CheckReport) text(offline bool) string {
 		} else {
 			fmt.Fprintf(&b, "probe    %s: answered\n", p.Name)
 		}
-		if p.Layers > 0 {
+		switch {
+		case p.Layers > 0 && p.DType == "": // no artifact: encoded in this process
+			fmt.Fprintf(&b, "         %d pieces, %d values, encoded in %s, without a server\n", p.Tokens, p.Layers*p.HiddenSize, p.HTTP)
+		case p.Layers > 0:
 			lock := "no lock file (vLLM before 0.22, or use_synchronization_lock=false)"
 			if p.Locked {
 				lock = "lock file used"

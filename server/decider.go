@@ -65,23 +65,47 @@ func (d *Decider) Decide(ctx context.Context, req *Request) (dec *Decision, err 
 	if task, reason = route.Task.take(req.Input); reason != reasonNone {
 		return dec.fallBack(among, reason), nil
 	}
-	learned, err := d.learn(ctx, route, task, req, among, dec)
+	answerBy := earlier(req.AnswerBy, req.Arrived.Add(route.Timeout))
+	q := question{
+		route: route, source: &route.Source, targets: among.targets, candidates: among.candidates, task: task, req: req,
+		answerBy: answerBy.Add(-route.backupTime(time.Until(answerBy))),
+	}
+	dec.Basis = pointsmanv1.Basis_BASIS_LEARNED
+	learned, err := d.learn(ctx, q, dec)
 	switch {
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return nil, fmt.Errorf("deciding: the caller left: %w", context.Canceled)
 	case err != nil:
 		reason := reasonOf(err)
 		d.observer.FellBack(ctx, route.Name, reason, err)
-		return dec.fallBack(among, reason), nil
+		if !route.backs(reason) {
+			return dec.fallBack(among, reason), nil
+		}
+		q.source, q.candidates, q.answerBy = route.Backup, among.backup, answerBy
+		if learned, err = d.learn(ctx, q, dec); err != nil {
+			return dec.fallBack(among, reason), nil
+		}
+		dec.Basis, dec.Reason = pointsmanv1.Basis_BASIS_BACKUP, reason
 	}
 	dec.Learned = learned
-	chosen := among.targets[learned.Choice.Index]
+	dec.Target = among.targets[learned.Choice.Index]
 	if route.Mode == pointsmanv1.RouteMode_ROUTE_MODE_SHADOW {
-		dec.Basis, dec.Target, dec.Shadow = pointsmanv1.Basis_BASIS_SHADOW, among.fallback, chosen
-		return dec, nil
+		dec.Basis, dec.Target, dec.Shadow = pointsmanv1.Basis_BASIS_SHADOW, among.fallback, dec.Target
 	}
-	dec.Basis, dec.Target = pointsmanv1.Basis_BASIS_LEARNED, chosen
 	return dec, nil
+}
+
+// question is a task put to one of a route's sources.
+type question struct {
+	route   *Route
+	source  *Source
+	targets []*Target // those that are allowed
+	// candidates stands beside targets, with the heads of the source's checkpoint.
+	candidates []scorer.Candidate
+	task       string
+	req        *Request
+	// answerBy is when the answer has to be there.
+	answerBy time.Time
 }
 
 // fallBack makes dec the answer for when nothing was learned.
@@ -92,89 +116,77 @@ func (dec *Decision) fallBack(among choice, reason pointsmanv1.FallbackReason) *
 
 // learn gets the task's scores and lets the policy choose. A panic on the way is
 // an error like any other.
-func (d *Decider) learn(ctx context.Context, route *Route, task string, req *Request, among choice, dec *Decision) (learned *Learned, err error) {
+func (d *Decider) learn(ctx context.Context, q question, dec *Decision) (learned *Learned, err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			d.observer.Panicked(ctx, route.Name, debug.Stack())
+			d.observer.Panicked(ctx, q.route.Name, debug.Stack())
 			learned, err = nil, errPanicked
 		}
 	}()
-	result, err := d.scores(ctx, route, task, req, dec)
+	result, err := d.scores(ctx, q, dec)
 	if err != nil {
 		return nil, err
 	}
 	_, done := d.observer.Stage(ctx, StagePolicy)
-	chosen, err := scorer.Choose(result.Value.Probabilities, among.candidates, dec.TradeOff)
+	chosen, err := scorer.Choose(result.Value.Probabilities, q.candidates, dec.TradeOff)
 	done(err)
 	if err != nil {
 		return nil, fmt.Errorf("choosing a target: %w", err)
 	}
 	return &Learned{
 		Scores: result.Value, Computed: result.Computed, Origin: result.Origin,
-		Targets: among.targets, Choice: chosen,
+		Targets: q.targets, Choice: chosen,
 	}, nil
 }
 
 // scores climbs the cache ladder, whose last rung is to compute. Most calls end on
 // the first rung, so what only the others need is not made before.
-func (d *Decider) scores(ctx context.Context, route *Route, task string, req *Request, dec *Decision) (cache.Result[Scores], error) {
-	fields := route.key
-	fields.Namespace, fields.Task = req.Namespace, task
+func (d *Decider) scores(ctx context.Context, q question, dec *Decision) (cache.Result[Scores], error) {
+	fields := q.source.key
+	fields.Namespace, fields.Task = q.req.Namespace, q.task
 	key := d.keyer.Key(fields)
 	opts := cache.Options{
-		Policy:     req.CachePolicy,
-		MaxAge:     req.MaxAge,
-		Checkpoint: route.key.CheckpointDigest,
-		Source:     route.probeName,
+		Policy:     q.req.CachePolicy,
+		MaxAge:     q.req.MaxAge,
+		Checkpoint: q.source.key.CheckpointDigest,
+		Source:     q.source.probeName,
 	}
 	if result, ok := d.ladder.Local(ctx, key, opts); ok {
 		return result, nil
 	}
-	return d.climb(ctx, climb{
-		route: route, key: key, opts: opts,
-		probe:    probe.Request{Task: task, CacheSalt: req.Namespace, Shape: route.shape},
-		answerBy: earlier(req.AnswerBy, req.Arrived.Add(route.Timeout)),
-	}, &dec.Timing)
+	return d.climb(ctx, q, key, opts, &dec.Timing)
 }
 
-// climb is what one way up the ladder needs beyond its first rung.
-type climb struct {
-	route    *Route
-	key      cache.Key
-	opts     cache.Options
-	probe    probe.Request
-	answerBy time.Time
-}
-
-// climb climbs the ladder and notes where the time went.
-func (d *Decider) climb(ctx context.Context, c climb, timing *Timing) (cache.Result[Scores], error) {
-	ctx, cancel := context.WithDeadline(ctx, c.answerBy)
+// climb climbs the ladder beyond its first rung and notes where the time went.
+func (d *Decider) climb(ctx context.Context, q question, key cache.Key, opts cache.Options, timing *Timing) (cache.Result[Scores], error) {
+	ctx, cancel := context.WithDeadline(ctx, q.answerBy)
 	defer cancel()
 
 	// What a computation took belongs to the call that led it, if that call is still
 	// here at its end.
 	spent := make(chan Timing, 1)
-	c.opts.Reach = reach(c.route.Probe, time.Until(c.answerBy))
-	result, err := d.ladder.Get(ctx, c.key, c.opts, func(ctx context.Context) (Scores, error) {
-		scores, took, err := d.compute(ctx, c.route, c.probe)
+	opts.Reach = reach(q.source.Probe, time.Until(q.answerBy))
+	result, err := d.ladder.Get(ctx, key, opts, func(ctx context.Context) (Scores, error) {
+		scores, took, err := d.compute(ctx, q.source, probe.Request{
+			Task: q.task, CacheSalt: q.req.Namespace, Shape: q.source.shape,
+		})
 		spent <- took
 		return scores, err
 	})
 	select {
-	case *timing = <-spent:
+	case took := <-spent:
+		timing.add(took)
 	default:
 	}
-	if result.Wait > 0 {
-		timing.Wait = &result.Wait
-	}
+	timing.add(Timing{Wait: ifSpent(result.Wait)})
 	return result, err
 }
 
 // compute probes the task and scores its features. It runs on a context of its
 // own, which outlives the caller.
-func (d *Decider) compute(ctx context.Context, route *Route, req probe.Request) (Scores, Timing, error) {
+func (d *Decider) compute(ctx context.Context, source *Source, req probe.Request) (Scores, Timing, error) {
 	probing, done := d.observer.Stage(ctx, StageProbe)
-	extraction, err := route.Probe.Extract(probing, req)
+	extraction, err := source.Probe.Extract(probing, req)
 	done(err)
 	timing := Timing{
 		Queue:    ifSpent(extraction.Queue),
@@ -186,7 +198,7 @@ func (d *Decider) compute(ctx context.Context, route *Route, req probe.Request) 
 	}
 	_, done = d.observer.Stage(ctx, StageScore)
 	began := time.Now()
-	probabilities, err := route.Checkpoint.Score(extraction.Values)
+	probabilities, err := source.Checkpoint.Score(extraction.Values)
 	timing.Score = new(time.Since(began))
 	done(err)
 	if err != nil {
@@ -195,7 +207,7 @@ func (d *Decider) compute(ctx context.Context, route *Route, req probe.Request) 
 	return Scores{
 		Probabilities: probabilities,
 		Tokens:        extraction.Tokens,
-		Digest:        route.Checkpoint.Digest(),
+		Digest:        source.Checkpoint.Digest(),
 	}, timing, nil
 }
 

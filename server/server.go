@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +18,6 @@ import (
 	"github.com/pointsman-dev/pointsman/cache"
 	"github.com/pointsman-dev/pointsman/cache/rediscache"
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
-	"github.com/pointsman-dev/pointsman/probe"
 	"github.com/pointsman-dev/pointsman/server/config"
 	"github.com/pointsman-dev/pointsman/server/record"
 	"github.com/pointsman-dev/pointsman/server/telemetry"
@@ -40,7 +37,7 @@ type Server struct {
 	// telemetry and record are the first to be made and the last to be closed.
 	telemetry *telemetry.Telemetry
 	record    *record.Writer // nil without a decision record
-	probes    map[string]*probe.VLLM
+	probes    map[string]Prober
 	redis     *rediscache.Cache // nil without a shared cache
 	ladder    *cache.Ladder[Scores]
 	decider   *Decider
@@ -57,7 +54,7 @@ type Server struct {
 // The log's level is the configuration's, and then whatever the admin port sets; the
 // handler's own must let everything pass.
 func New(cfg *config.Config, log *slog.Logger, opts ...Option) (*Server, error) {
-	s := &Server{cfg: cfg, level: new(slog.LevelVar), probes: map[string]*probe.VLLM{}}
+	s := &Server{cfg: cfg, level: new(slog.LevelVar), probes: map[string]Prober{}}
 	s.level.Set(logLevel(cfg.Log.Level))
 	s.log = slog.New(telemetry.NewLogHandler(log.Handler(), s.level))
 	if err := s.build(opts); err != nil {
@@ -80,20 +77,7 @@ func (s *Server) build(opts []Option) error {
 	if s.cfg.GRPC.Auth != nil {
 		errs = append(errs, errors.New("grpc.auth: this version cannot check tokens yet; remove it, and keep the port on loopback or behind a proxy"))
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.cfg.Probes)) {
-		p, err := probe.New(probeConfig(name, s.cfg.Probes[name]), probe.WithLogger(s.log),
-			probe.WithObserver(returnLeases{
-				Observer: s.telemetry.ProbeObserver(probeInfo(name, s.cfg.Probes[name])), probe: name, ladder: &s.ladder,
-			}))
-		if err != nil {
-			errs = append(errs, fmt.Errorf("probe %q: %w", name, err))
-			continue
-		}
-		s.probes[name] = p
-		for _, w := range p.Warnings() {
-			s.warnings = append(s.warnings, fmt.Sprintf("probe %q: %s", name, w))
-		}
-	}
+	errs = append(errs, s.buildProbes()...)
 	snapshot, warnings, err := buildSnapshot(s.cfg, s.probes)
 	s.warnings = append(s.warnings, warnings...)
 	errs = append(errs, err)
@@ -248,13 +232,8 @@ func (s *Server) drain(ctx context.Context, admin *http.Server, delay bool) erro
 // Close ends what New started: probes that were sent get until ctx ends. Serve
 // calls it; a server that never served needs it called.
 func (s *Server) Close(ctx context.Context) error {
-	var errs []error
 	// First the probes: the ladder's computations end with them.
-	for _, name := range slices.Sorted(maps.Keys(s.probes)) {
-		if err := s.probes[name].Close(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("closing probe %q: %w", name, err))
-		}
-	}
+	errs := s.closeProbes(ctx)
 	if s.ladder != nil {
 		if err := s.ladder.Close(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("closing the cache: %w", err))

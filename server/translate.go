@@ -243,6 +243,13 @@ func routeToProto(r *Route) *pointsmanv1.Route {
 	} else if t, ok := r.TradeOff.Tolerance(); ok {
 		out.TradeOff = &pointsmanv1.Route_Tolerance{Tolerance: t}
 	}
+	if b := r.Backup; b != nil {
+		out.Backup = &pointsmanv1.Backup{
+			Encoder:          b.Checkpoint.Manifest().Encoder,
+			CheckpointDigest: b.Checkpoint.Digest(),
+			ProbeState:       probeStateToProto(b.Probe.Status().State),
+		}
+	}
 	for _, t := range r.Targets {
 		out.Targets = append(out.Targets, &pointsmanv1.Target{
 			Name: t.Name, Model: t.Model, Tier: t.Tier, Head: t.Head, Cost: t.Cost,

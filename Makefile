@@ -40,12 +40,13 @@ lint: need-go ## Lint Go and protobuf, and look for breaking changes of the cont
 	fi
 
 .PHONY: generate
-generate: generate-go ## Generate the stubs in gen/ from proto/: needs Python, Node.js and Maven
+generate: generate-go ## Generate the stubs in gen/ from proto/, and the assembly: needs Python, Node.js and Maven
 	proto/stubs/generate.sh python typescript java
 
 .PHONY: generate-go
 generate-go: need-go
 	$(TOOL) buf generate
+	$(GO) generate ./probe ./scorer
 
 # The stubs of other languages are sealed with digests, which a test checks without
 # their tools (test/stubs_test.go); make e2e-polyglot generates them anew.
@@ -58,7 +59,7 @@ generate-check-all: generate
 	@$(GEN_UNCHANGED)
 
 define GEN_UNCHANGED
-git diff --exit-code -- gen || { echo "gen/ is not what proto/ generates: run make generate and commit it"; exit 1; }; \
+git diff --exit-code -- gen '*_amd64.s' '*_stubs_amd64.go' || { echo "what is generated is not what is committed: run make generate and commit it"; exit 1; }; \
 test -z "$$(git status --porcelain -- gen)" || { git status --short -- gen; echo "gen/ has files that git does not know"; exit 1; }
 endef
 
@@ -79,8 +80,24 @@ e2e-telemetry: need-go need-redis
 	cd test/prometheus && $(GO) test -count=1 ./...
 
 .PHONY: bench
-bench: need-go ## Run the benchmarks
-	$(GO) test -run '^$$' -bench . -benchmem ./...
+bench: need-go need-redis ## Measure Pointsman on this machine: a table, and bin/bench.json (a quarter of an hour)
+	@mkdir -p bin
+	$(GO) build -o bin/bench ./test/bench
+	bin/bench --json bin/bench.json
+
+.PHONY: bench-quick
+bench-quick: need-go need-redis ## The same, shorter and smaller (two minutes)
+	@mkdir -p bin
+	$(GO) build -o bin/bench ./test/bench
+	bin/bench --quick --json bin/bench.json
+
+.PHONY: bench-scale
+bench-scale: need-go ## Simulate replicas, popularity and caches
+	$(GO) run ./test/bench scale
+
+.PHONY: bench-go
+bench-go: need-go ## Run the Go benchmarks COUNT times (default 6), for benchstat
+	$(GO) test -run '^$$' -bench . -benchmem -count $${COUNT:-6} ./...
 
 .PHONY: chaos
 chaos: need-go need-redis ## Drive two replicas through CHAOS (default 10m) of every trouble; the seed is printed

@@ -10,7 +10,7 @@ import (
 
 // Ladder finds values. V is handed to many callers at once and kept: nobody may change what it refers to.
 type Ladder[V any] struct {
-	top        rung[V]
+	top        *readLocal[V]
 	flights    *flights[V]
 	leases     *leases     // nil without a shared layer
 	background *background // nil without a shared layer
@@ -96,11 +96,25 @@ func (l *Ladder[V]) Get(ctx context.Context, key Key, opts Options, compute func
 	if l.closed.Load() {
 		return Result[V]{}, ErrClosed
 	}
-	req := request[V]{key: key, opts: opts, compute: compute}
-	if opts.MaxAge != nil {
-		req.oldest = l.now().Add(-max(*opts.MaxAge, 0))
+	return l.top.get(ctx, request[V]{key: key, opts: opts, oldest: l.oldest(opts), compute: compute})
+}
+
+// Local returns the value of key if the local cache has one that Get would answer with. It is for callers who then spare themselves
+// what only Get needs: a context of their own, a computation. A miss is not reported to the observer, since the Get that follows looks
+// again.
+func (l *Ladder[V]) Local(ctx context.Context, key Key, opts Options) (Result[V], bool) {
+	if l.closed.Load() {
+		return Result[V]{}, false
 	}
-	return l.top.get(ctx, req)
+	return l.top.look(ctx, request[V]{key: key, opts: opts, oldest: l.oldest(opts)}, false)
+}
+
+// oldest is when a value must have been computed to be young enough; zero accepts any.
+func (l *Ladder[V]) oldest(opts Options) time.Time {
+	if opts.MaxAge == nil {
+		return time.Time{}
+	}
+	return l.now().Add(-max(*opts.MaxAge, 0))
 }
 
 // ReleaseLeases gives back the leases held for computations of source (Options.Source), so that another process may try while this

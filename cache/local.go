@@ -59,17 +59,28 @@ type readLocal[V any] struct {
 }
 
 func (r *readLocal[V]) get(ctx context.Context, req request[V]) (Result[V], error) {
-	if req.opts.Policy.reads() {
-		entry, outcome := r.store.get(req.key, req.oldest)
-		r.observer.Lookup(ctx, LayerLocal, outcome)
-		if outcome == Hit {
-			return Result[V]{Entry: entry, Origin: Local}, nil
-		}
+	if result, ok := r.look(ctx, req, true); ok {
+		return result, nil
 	}
 	if req.opts.Reach == ReachLocal {
 		return Result[V]{}, req.refusal()
 	}
 	return r.next.get(ctx, req)
+}
+
+// look answers from the local store if that has what the call wants. A hit is always reported.
+func (r *readLocal[V]) look(ctx context.Context, req request[V], reportMiss bool) (Result[V], bool) {
+	if !req.opts.Policy.reads() {
+		return Result[V]{}, false
+	}
+	entry, outcome := r.store.get(req.key, req.oldest)
+	if outcome == Hit || reportMiss {
+		r.observer.Lookup(ctx, LayerLocal, outcome)
+	}
+	if outcome != Hit {
+		return Result[V]{}, false
+	}
+	return Result[V]{Entry: entry, Origin: Local}, true
 }
 
 // keepLocal stands below the flights and puts what comes from further down into the local store, whether or not a caller is still

@@ -9,8 +9,8 @@ type Observer interface {
 	Lookup(ctx context.Context, layer Layer, outcome Outcome)
 	// Stage is called when a stage begins. What runs inside gets the returned context; the returned function is called at the end.
 	Stage(ctx context.Context, stage Stage) (context.Context, func(error))
-	// Joined reports that the call of ctx waits for a computation; ctx is that of the wait's stage. computing is the computation's context, which carries the values
-	// of the call that started it, such as its span: it is for linking, not for waiting.
+	// Joined reports that the call of ctx, which is that of the wait's stage, waits for a computation. computing is the computation's
+	// context, which carries the values of the call that started it, such as its span: it is for linking, not for waiting.
 	Joined(ctx, computing context.Context)
 	// PanicRecovered reports a computation that panicked, or ended its goroutine (value nil). value may quote anything the
 	// computation held, a task included; stack does not.

@@ -1,109 +1,50 @@
 package probe
 
-import (
-	"encoding/binary"
-	"math"
-)
+//go:generate go -C asm run . -out ../kernel_amd64.s -stubs ../kernel_stubs_amd64.go -pkg probe
 
-const (
-	signF32     = 1 << 31
-	exponentF32 = 0xff << 23
-)
+// kernel adds rows of one dtype to sums.
+//
+// There are len(nonzero) rows of len(sums) little-endian elements; row r begins at src[r*stride]. The kernel sets
+// nonzero[r] to 1 if row r holds an element that is neither 0 nor -0, and leaves it alone otherwise.
+//
+// Sums are float32, in an order that every kernel keeps, so that all give the same bits: with r0, r1… the rows' elements
+// of a column, as long as there are eight more rows, the column's sum becomes
+//
+//	sum + (((r0+r1)+(r2+r3)) + ((r4+r5)+(r6+r7)))
+//
+// and the rows that are left are added one by one. An element then goes through n/8+3 roundings instead of n, and the
+// sums are loaded and stored once for eight rows.
+type kernel func(sums []float32, src []byte, stride int, nonzero []byte)
 
-// kernel decodes the little-endian elements of src, adds them to sums, element by element, and returns all their bits
-// but the sign's, or-ed: 0 says that every element is 0 or -0. len(src) is len(sums) times the element's width.
-// Elements are independent of each other, so a kernel that takes several at a time gives the same bits.
-type kernel func(sums []float32, src []byte) uint32
+// treeRows is the number of rows that are summed as a tree: what AVX2's sixteen registers hold with a mark for each.
+const treeRows = 8
 
-// kernelFor returns the kernel of a dtype of hidden states.
-func kernelFor(dtype string) (kernel, bool) {
+// maxVectorBytes is how much a kernel may read beyond the last row, if the array is so long.
+const maxVectorBytes = 32
+
+// kernels are those of one dtype of hidden states.
+type kernels struct {
+	bytes    int    // of one element
+	portable kernel // runs everywhere
+	best     kernel // the fastest one of this machine
+}
+
+// kernelsFor returns the kernels of a dtype of hidden states.
+func kernelsFor(dtype string) (kernels, bool) {
+	var k kernels
 	switch dtype {
 	case dtypeBF16:
-		return addBF16, true
+		k = kernels{bytes: 2, portable: portable(2, treeBF16, rowBF16)}
 	case dtypeF16:
-		return addF16, true
+		k = kernels{bytes: 2, portable: portable(2, treeF16, rowF16)}
 	case dtypeF32:
-		return addF32, true
+		k = kernels{bytes: 4, portable: portable(4, treeF32, rowF32)}
 	default:
-		return nil, false
+		return kernels{}, false
 	}
-}
-
-// addBF16: a bfloat16 is the upper half of a float32. Four are taken from one load, which halves the time.
-func addBF16(sums []float32, src []byte) uint32 {
-	var seen uint32
-	for len(sums) >= 4 && len(src) >= 8 {
-		word := binary.LittleEndian.Uint64(src)
-		b0, b1 := uint32(word)<<16, uint32(word)&0xffff0000
-		b2, b3 := uint32(word>>32)<<16, uint32(word>>32)&0xffff0000
-		sums[0] += math.Float32frombits(b0)
-		sums[1] += math.Float32frombits(b1)
-		sums[2] += math.Float32frombits(b2)
-		sums[3] += math.Float32frombits(b3)
-		seen |= b0 | b1 | b2 | b3
-		sums, src = sums[4:], src[8:]
+	k.best = k.portable
+	if vector, ok := vectorKernel(dtype, k); ok {
+		k.best = vector
 	}
-	for i := range sums {
-		b := uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16
-		sums[i] += math.Float32frombits(b)
-		seen |= b
-	}
-	return seen &^ signF32
-}
-
-// addF32: two are taken from one load.
-func addF32(sums []float32, src []byte) uint32 {
-	var seen uint32
-	for len(sums) >= 2 && len(src) >= 8 {
-		word := binary.LittleEndian.Uint64(src)
-		b0, b1 := uint32(word), uint32(word>>32)
-		sums[0] += math.Float32frombits(b0)
-		sums[1] += math.Float32frombits(b1)
-		seen |= b0 | b1
-		sums, src = sums[2:], src[8:]
-	}
-	for i := range sums {
-		b := binary.LittleEndian.Uint32(src[4*i:])
-		sums[i] += math.Float32frombits(b)
-		seen |= b
-	}
-	return seen &^ signF32
-}
-
-// addF16: four are taken from one load.
-func addF16(sums []float32, src []byte) uint32 {
-	var seen uint64
-	for len(sums) >= 4 && len(src) >= 8 {
-		word := binary.LittleEndian.Uint64(src)
-		sums[0] += float16(uint32(word) & 0xffff)
-		sums[1] += float16(uint32(word) >> 16)
-		sums[2] += float16(uint32(word>>32) & 0xffff)
-		sums[3] += float16(uint32(word >> 48))
-		seen |= word & 0x7fff7fff7fff7fff
-		sums, src = sums[4:], src[8:]
-	}
-	for i := range sums {
-		b := binary.LittleEndian.Uint16(src[2*i:])
-		sums[i] += float16(uint32(b))
-		seen |= uint64(b & 0x7fff)
-	}
-	return uint32(seen | seen>>32)
-}
-
-// float16 widens an IEEE 754 half float: 1 sign bit, 5 exponent bits with bias 15, 10 fraction bits.
-func float16(b uint32) float32 {
-	sign, rest := (b&0x8000)<<16, b&0x7fff
-	if rest-0x0400 < 0x7c00-0x0400 { // a normal number: only the bias grows, from 15 to 127
-		return math.Float32frombits(sign | (rest<<13 + (127-15)<<23))
-	}
-	return oddFloat16(sign, rest)
-}
-
-// oddFloat16 widens what is not a normal number; rest is all but the sign.
-func oddFloat16(sign, rest uint32) float32 {
-	if rest >= 0x7c00 { // infinity or NaN: float32's largest exponent
-		return math.Float32frombits(sign | rest<<13 | exponentF32)
-	}
-	// 0 or subnormal: the fraction counts units of 2^-24. Made from an integer, since subnormal floats are slow.
-	return math.Float32frombits(sign | math.Float32bits(float32(rest)*0x1p-24))
+	return k, true
 }

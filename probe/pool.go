@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 )
 
 // The two tensors of an artifact, and the dtypes that vLLM writes: hidden_states [T, L, H] in the model's own dtype
@@ -21,26 +20,22 @@ const (
 	dtypeI64  = "I64"
 )
 
-const (
-	// poolBufferBytes is what is read at a time: large enough that system calls do not show, small enough for the
-	// second-level cache. With the sums it is all the memory that pooling takes, whatever the file's size.
-	poolBufferBytes = 256 << 10
-	// maxFeatures bounds Layers*HiddenSize when the caller accepts any shape: 4 Mi values are 128 layers of 32768.
-	maxFeatures = 4 << 20
-)
+// maxFeatures bounds Layers*HiddenSize when the caller accepts any shape: 4 Mi values are 128 layers of 32768.
+const maxFeatures = 4 << 20
 
 // pooling says how an artifact is to be pooled.
 type pooling struct {
 	shape     Shape   // expected; zero: any
 	promptIDs []int64 // the answer's prompt_token_ids; nil: not known
 	zeros     ZeroVectors
+	workers   *workers
 }
 
 // pool reads a whole artifact as a stream and returns the mean over the tokens of each layer slot's vectors:
 //
 //	Values[l*H+h] = (1/T) * sum over t of hidden_states[t, l, h]
 //
-// The sums are float32, token after token.
+// The memory it takes does not depend on T. See [summation] for the order of the sums.
 func (p pooling) pool(ctx context.Context, r io.ReaderAt, h header) (Features, error) {
 	states, err := p.checkShapes(h)
 	if err != nil {
@@ -56,13 +51,24 @@ func (p pooling) pool(ctx context.Context, r io.ReaderAt, h header) (Features, e
 		Tokens: int(states.shape[0]),
 	}
 	features.Values = make([]float32, features.Layers*features.HiddenSize)
-	if err := p.sum(ctx, section(r, states), states.dtype, features); err != nil {
+	if err := p.sum(ctx, newSummation(r, states, features, p.zeros), features.Values); err != nil {
 		return Features{}, fmt.Errorf("%s: %w", tensorHiddenStates, err)
 	}
-	if err := features.divide(); err != nil {
-		return Features{}, err
-	}
 	return features, nil
+}
+
+// sum runs s with as many workers as there are idle and of use.
+func (p pooling) sum(ctx context.Context, s *summation, values []float32) error {
+	want := 1
+	if s.size() >= parallelBytes {
+		want = s.runs()
+	}
+	n, err := p.workers.take(ctx, want)
+	if err != nil {
+		return err
+	}
+	defer p.workers.give(n)
+	return s.means(ctx, n, p.workers.scratches(), values)
 }
 
 // section is the part of the file that holds a tensor's data.
@@ -76,7 +82,7 @@ func (p pooling) checkShapes(h header) (tensor, error) {
 	if !ok {
 		return tensor{}, fmt.Errorf("tensor %s is missing", tensorHiddenStates)
 	}
-	if _, ok := kernelFor(states.dtype); !ok {
+	if _, ok := kernelsFor(states.dtype); !ok {
 		return tensor{}, fmt.Errorf("%s: dtype %s is not BF16, F16 or F32", tensorHiddenStates, states.dtype)
 	}
 	if len(states.shape) != 3 {
@@ -129,53 +135,6 @@ func (p pooling) checkTokenIDs(ctx context.Context, r *io.SectionReader) error {
 		return errors.New("fewer than the prompt_token_ids of the answer")
 	}
 	return err
-}
-
-// sum adds the vectors of every token to features.Values, and refuses vectors of zeros.
-func (p pooling) sum(ctx context.Context, r *io.SectionReader, dtype string, features Features) error {
-	add, _ := kernelFor(dtype)
-	bytesEach, _ := dtypeBytes(dtype)
-	width := int(bytesEach)
-	var (
-		token, layer int
-		at           int    // next element of the current vector
-		seen         uint32 // all bits but the sign, of the current vector's elements so far
-	)
-	return stream(ctx, r, int64(width), func(chunk []byte) error {
-		for len(chunk) > 0 {
-			// The piece of the current vector that the chunk holds; a vector may lie across two chunks.
-			n := min(features.HiddenSize-at, len(chunk)/width)
-			sums := features.Values[layer*features.HiddenSize+at:][:n]
-			seen |= add(sums, chunk[:n*width])
-			chunk = chunk[n*width:]
-			if at += n; at < features.HiddenSize {
-				return nil
-			}
-			if seen == 0 && (p.zeros != ZeroAllowSlot0 || layer != 0) {
-				return fmt.Errorf("all values of token %d in layer slot %d are zero", token, layer)
-			}
-			at, seen = 0, 0
-			if layer++; layer == features.Layers {
-				layer = 0
-				token++
-			}
-		}
-		return nil
-	})
-}
-
-// divide turns the sums into means. One look at the sums finds every unusable value: infinities and NaN absorb whatever
-// is added to them (an infinity and its opposite give NaN), so a sum is finite only if every state was, and if no
-// partial sum left float32.
-func (f Features) divide() error {
-	tokens := float32(f.Tokens)
-	for i, sum := range f.Values {
-		if math.Float32bits(sum)&exponentF32 == exponentF32 {
-			return fmt.Errorf("%s: a value in layer slot %d, or its sum over the tokens, is not finite", tensorHiddenStates, i/f.HiddenSize)
-		}
-		f.Values[i] = sum / tokens
-	}
-	return nil
 }
 
 // stream reads r to its end through one buffer and hands on chunks of whole elements of width bytes.

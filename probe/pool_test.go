@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -150,33 +148,6 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// TestPoolAcrossChunks pools vectors that do not fit the buffer's chunks and compares with plain sums, bit for bit.
-func TestPoolAcrossChunks(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for _, shape := range [][3]int{{3, 2, poolBufferBytes/8 + 3}, {4097, 3, 7}, {70_001, 1, 1}, {2, 1, poolBufferBytes + 1}} {
-		t.Run(fmt.Sprint(shape), func(t *testing.T) {
-			tokens, layers, hidden := shape[0], shape[1], shape[2]
-			values := make([]float32, tokens*layers*hidden)
-			want := make([]float32, layers*hidden)
-			for i := range values {
-				values[i] = 1 + rng.Float32()
-				want[i%len(want)] += values[i]
-			}
-			for i := range want {
-				want[i] /= float32(tokens)
-			}
-			file := encode(map[string]entry{tensorHiddenStates: {dtypeF32, shape[:], f32s(values...)}})
-			got, err := poolBytes(t.Context(), file, pooling{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Equal(got.Values, want) {
-				t.Error("features differ from the plain sums")
-			}
-		})
-	}
-}
-
 // TestPoolTruncatedWhileReading: the header promised more than the file holds by now.
 func TestPoolTruncatedWhileReading(t *testing.T) {
 	whole := twoTokens()
@@ -257,56 +228,4 @@ func FuzzArtifact(f *testing.F) {
 			}
 		}
 	})
-}
-
-// benchArtifact is an artifact of 512 tokens in four layers of 2048.
-func benchArtifact(dtype string) []byte {
-	const tokens, layers, hidden = 512, 4, 2048
-	width, _ := dtypeBytes(dtype)
-	data := make([]byte, tokens*layers*hidden*int(width))
-	rng := rand.New(rand.NewPCG(3, 4))
-	for i := range data {
-		data[i] = byte(rng.Uint32()) & 0x3b // keeps every value finite in each dtype
-	}
-	return encode(map[string]entry{tensorHiddenStates: {dtype, []int{tokens, layers, hidden}, data}})
-}
-
-func BenchmarkPoolMemory(b *testing.B) {
-	for _, dtype := range []string{dtypeBF16, dtypeF16, dtypeF32} {
-		b.Run(dtype, func(b *testing.B) {
-			content := benchArtifact(dtype)
-			b.SetBytes(int64(len(content)))
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := poolBytes(b.Context(), content, pooling{}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkPoolFile(b *testing.B) {
-	for _, dtype := range []string{dtypeBF16, dtypeF16, dtypeF32} {
-		b.Run(dtype, func(b *testing.B) {
-			content := benchArtifact(dtype)
-			path := filepath.Join(b.TempDir(), "x.safetensors")
-			if err := os.WriteFile(path, content, 0o600); err != nil {
-				b.Fatal(err)
-			}
-			f := &folder{dir: filepath.Dir(path), maxBytes: math.MaxInt64}
-			b.SetBytes(int64(len(content)))
-			b.ReportAllocs()
-			for b.Loop() {
-				c, err := f.look("x.safetensors")
-				if err != nil {
-					b.Fatal(err)
-				}
-				if _, err := (pooling{}).pool(b.Context(), c.file, c.header); err != nil {
-					b.Fatal(err)
-				}
-				c.close()
-			}
-		})
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ type VLLM struct {
 	sweeper  *sweeper
 	observer Observer
 	log      *slog.Logger
+	workers  *workers
 	instance string // random, in the names of this process's artifacts
 	health   health
 	// unhealthy is set while vLLM's own health check fails.
@@ -62,6 +64,7 @@ func New(cfg Config, opts ...Option) (*VLLM, error) {
 		room:     newRoom(cfg.MaxOutstandingBytes),
 		observer: NopObserver{},
 		log:      slog.New(slog.DiscardHandler),
+		workers:  newWorkers(runtime.GOMAXPROCS(0)),
 		instance: randomHex(4),
 	}
 	for _, opt := range opts {
@@ -218,7 +221,9 @@ func (v *VLLM) collect(ctx context.Context, ans answer, shape Shape, requestID s
 	found, err := v.await(work, name)
 	defer found.close()
 	if err == nil {
-		out.Features, err = v.pool(work, found, pooling{shape: shape, promptIDs: ans.promptIDs, zeros: v.cfg.ZeroVectors})
+		out.Features, err = v.pool(work, found, pooling{
+			shape: shape, promptIDs: ans.promptIDs, zeros: v.cfg.ZeroVectors, workers: v.workers,
+		})
 	}
 	out.Artifact = time.Since(start)
 

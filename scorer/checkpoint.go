@@ -20,6 +20,8 @@ type Checkpoint struct {
 	tensors  *Tensors
 	digest   string
 	scratch  sync.Pool // of *scratch, sized for this checkpoint
+
+	projector projector
 }
 
 // Load reads the checkpoint in folder dir, which may be a symbolic link. Links
@@ -80,7 +82,7 @@ func newDigest(manifest []byte) hash.Hash {
 }
 
 func newCheckpoint(m Manifest, t *Tensors, digest string) *Checkpoint {
-	c := &Checkpoint{manifest: m, tensors: t, digest: digest}
+	c := &Checkpoint{manifest: m, tensors: t, digest: digest, projector: newProjector(t.PCAComponents, m.FeatureDim())}
 	c.scratch.New = func() any { return newScratch(m) }
 	return c
 }

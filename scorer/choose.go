@@ -58,7 +58,8 @@ func Choose(p Probabilities, candidates []Candidate, t TradeOff) (Choice, error)
 		return Choice{}, err
 	}
 
-	c := Choice{Scores: score(p, candidates, t)}
+	column := make([]float64, p.Members) // one value a member; used for one thing after another
+	c := Choice{Scores: score(p, candidates, t, column)}
 	var closest contest
 	if w, ok := t.QualityWeight(); ok {
 		c.Index, closest = chooseByUtility(c.Scores, w)
@@ -67,14 +68,13 @@ func Choose(p Probabilities, candidates []Candidate, t TradeOff) (Choice, error)
 		c.Index, closest = chooseWithin(c.Scores, candidates, tolerance)
 	}
 
-	c.Margin = closest.margin(func(i int) float64 { return c.Scores[i].Probability })
+	c.Margin = closest.margin(c.Scores[closest.ahead].Probability, c.Scores[closest.behind].Probability)
 	c.Margin = max(0, c.Margin) // rounding may leave a tie just below 0
 	if p.Members > 1 {
-		margins := make([]float64, p.Members)
-		for m := range margins {
-			margins[m] = closest.margin(func(i int) float64 { return p.At(m, candidates[i].Head) })
+		for m := range column {
+			column[m] = closest.margin(p.At(m, candidates[closest.ahead].Head), p.At(m, candidates[closest.behind].Head))
 		}
-		c.Confidence = new(confidence(margins))
+		c.Confidence = new(confidence(column))
 	}
 	return c, nil
 }
@@ -94,17 +94,27 @@ func checkCandidates(candidates []Candidate, heads int) error {
 	return nil
 }
 
-// score judges every candidate by the ensemble's mean.
-func score(p Probabilities, candidates []Candidate, t TradeOff) []CandidateScore {
+// score judges every candidate by the ensemble's mean. column is room for one value a member.
+func score(p Probabilities, candidates []Candidate, t TradeOff, column []float64) []CandidateScore {
 	least, greatest := math.Inf(1), math.Inf(-1)
 	for _, c := range candidates {
 		least, greatest = min(least, c.Cost), max(greatest, c.Cost)
 	}
 	scores := make([]CandidateScore, len(candidates))
+	var spreads []float64 // one array for all
+	if p.Members > 1 {
+		spreads = make([]float64, len(candidates))
+	}
 	for i, c := range candidates {
 		s := &scores[i]
 		s.Probability = p.Mean(c.Head)
-		s.Stddev = spread(p, c.Head)
+		if p.Members > 1 {
+			for m := range column {
+				column[m] = p.At(m, c.Head)
+			}
+			spreads[i] = stat.StdDev(column, nil)
+			s.Stddev = &spreads[i]
+		}
 		if greatest > least {
 			s.NormalizedCost = (c.Cost - least) / (greatest - least)
 		}
@@ -114,19 +124,6 @@ func score(p Probabilities, candidates []Candidate, t TradeOff) []CandidateScore
 		}
 	}
 	return scores
-}
-
-// spread returns the sample standard deviation (n-1) of a head's probabilities
-// over the members; nil for one member.
-func spread(p Probabilities, head int) *float64 {
-	if p.Members == 1 {
-		return nil
-	}
-	values := make([]float64, p.Members)
-	for m := range values {
-		values[m] = p.At(m, head)
-	}
-	return new(stat.StdDev(values, nil))
 }
 
 // utility is w*p - (1-w)*c with c in [0,1], after the format's own policy. The
@@ -145,8 +142,9 @@ type contest struct {
 	lead          float64 // what ahead has besides, in the unit of the margin
 }
 
-func (c contest) margin(probability func(candidate int) float64) float64 {
-	return c.weight*(probability(c.ahead)-probability(c.behind)) + c.lead
+// margin is by how much the one ahead is, given the probabilities of both.
+func (c contest) margin(ahead, behind float64) float64 {
+	return c.weight*(ahead-behind) + c.lead
 }
 
 // chooseByUtility returns the candidate of the greatest utility and its contest
@@ -190,7 +188,6 @@ func chooseWithin(scores []CandidateScore, candidates []Candidate, tolerance flo
 		}
 	}
 
-	probability := func(i int) float64 { return scores[i].Probability }
 	least := math.Inf(1)
 	for o := range scores {
 		if o == chosen {
@@ -200,7 +197,7 @@ func chooseWithin(scores []CandidateScore, candidates []Candidate, tolerance flo
 		if candidates[o].Cost < candidates[chosen].Cost {
 			c = contest{ahead: top, behind: o, weight: 1, lead: -tolerance}
 		}
-		if margin := c.margin(probability); margin <= least {
+		if margin := c.margin(scores[c.ahead].Probability, scores[c.behind].Probability); margin <= least {
 			least, closest = margin, c
 		}
 	}

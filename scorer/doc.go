@@ -9,7 +9,7 @@
 // over the members. [Save] writes a checkpoint.
 //
 // The package does not know where features come from, what a target is called
-// or what is done with a choice. It starts no goroutine, keeps no global state
-// and logs nothing. Its errors hold positions and names from the checkpoint,
-// never a feature's value.
+// or what is done with a choice. Its goroutines end before the call that started
+// them. It keeps no global state and logs nothing. Its errors hold positions and
+// names from the checkpoint, never a feature's value.
 package scorer

@@ -7,9 +7,9 @@ import (
 
 // scratch holds the intermediate vectors of one Score.
 type scratch struct {
-	centred   []float32    // [raw]
-	projected []float32    // [PCADim]
-	layers    [2][]float32 // outputs of two neighbouring layers, each of the widest
+	projection              // its x is [raw], its y [PCADim]
+	input      []float64    // of a layer, of the widest
+	layers     [2][]float32 // outputs of two neighbouring layers, each of the widest
 }
 
 func newScratch(m Manifest) *scratch {
@@ -18,9 +18,9 @@ func newScratch(m Manifest) *scratch {
 		widest = max(widest, w)
 	}
 	return &scratch{
-		centred:   make([]float32, m.FeatureDim()),
-		projected: make([]float32, m.PCADim),
-		layers:    [2][]float32{make([]float32, widest), make([]float32, widest)},
+		projection: newProjection(m.FeatureDim(), m.PCADim),
+		input:      make([]float64, max(widest, m.PCADim)),
+		layers:     [2][]float32{make([]float32, widest), make([]float32, widest)},
 	}
 }
 
@@ -37,19 +37,20 @@ func (c *Checkpoint) Score(features []float32) (Probabilities, error) {
 		return Probabilities{}, fmt.Errorf("%w: %d features, the checkpoint takes %d (%d layers x %d)",
 			ErrShape, len(features), c.manifest.FeatureDim(), c.manifest.Layers, c.manifest.HiddenSize)
 	}
-	s := c.scratch.Get().(*scratch)
+	s, _ := c.scratch.Get().(*scratch) // the pool makes nothing else
 	defer c.scratch.Put(s)
 
-	if err := c.tensors.standardise(s.centred, features); err != nil {
+	if err := c.tensors.standardise(s.x, features); err != nil {
 		return Probabilities{}, err
 	}
-	if err := c.tensors.project(s.projected, s.centred); err != nil {
-		return Probabilities{}, err
+	c.projector.project(&s.projection)
+	if i := firstNonFinite(s.y); i >= 0 {
+		return Probabilities{}, fmt.Errorf("%w: principal component %d", ErrNonFinite, i)
 	}
 	p := Probabilities{Members: c.manifest.EnsembleSize, Heads: len(c.manifest.OutputNames)}
 	p.Values = make([]float32, p.Members*p.Heads)
 	for i, member := range c.tensors.Members {
-		logits, err := member.forward(s.projected, &s.layers)
+		logits, err := member.forward(s.y, s.input, &s.layers)
 		if err != nil {
 			return Probabilities{}, fmt.Errorf("member %d: %w", i, err)
 		}
@@ -63,13 +64,14 @@ func (c *Checkpoint) Score(features []float32) (Probabilities, error) {
 
 // standardise computes (x - scaler_mean)/scaler_scale - pca_mean, elementwise in
 // float32 as the format has it: dst and x are [raw].
-func (t *Tensors) standardise(dst, x []float32) error {
+func (t *Tensors) standardise(dst []float64, x []float32) error {
 	mean, scale, centre := t.ScalerMean[:len(x)], t.ScalerScale[:len(x)], t.PCAMean[:len(x)]
 	dst = dst[:len(x)]
 	for i, v := range x {
-		dst[i] = (v-mean[i])/scale[i] - centre[i]
+		centred := (v-mean[i])/scale[i] - centre[i]
+		dst[i] = float64(centred)
 		// The parameters are finite, so a fault in any step shows in the last.
-		if !finite(dst[i]) {
+		if !finite(centred) {
 			if !finite(v) {
 				return fmt.Errorf("%w: feature %d", ErrNonFinite, i)
 			}
@@ -79,21 +81,15 @@ func (t *Tensors) standardise(dst, x []float32) error {
 	return nil
 }
 
-// project computes the principal components of a centred vector: dst is [PCADim].
-func (t *Tensors) project(dst, centred []float32) error {
-	matVec(dst, t.PCAComponents, centred)
-	if i := firstNonFinite(dst); i >= 0 {
-		return fmt.Errorf("%w: principal component %d", ErrNonFinite, i)
-	}
-	return nil
-}
-
 // forward runs one member on x, [PCADim], and returns its logits, [heads], which
-// stand in one of the buffers.
-func (m Member) forward(x []float32, buffers *[2][]float32) ([]float32, error) {
+// stand in one of the buffers. input is space for the widest layer's input.
+func (m Member) forward(x []float32, input []float64, buffers *[2][]float32) ([]float32, error) {
 	for i, layer := range m {
 		y := buffers[i%2][:len(layer.Bias)]
-		layer.forward(y, x, i < len(m)-1)
+		for j, v := range x {
+			input[j] = float64(v)
+		}
+		layer.forward(y, input[:len(x)], i < len(m)-1)
 		if j := firstNonFinite(y); j >= 0 {
 			return nil, fmt.Errorf("%w: %s, output %d", ErrNonFinite, layerName(i, len(m)), j)
 		}
@@ -103,7 +99,7 @@ func (m Member) forward(x []float32, buffers *[2][]float32) ([]float32, error) {
 }
 
 // forward computes dst = W x + b, [out] from [in], with max(., 0) if relu.
-func (d Dense) forward(dst, x []float32, relu bool) {
+func (d Dense) forward(dst []float32, x []float64, relu bool) {
 	matVec(dst, d.Weight, x)
 	for i, b := range d.Bias {
 		dst[i] += b

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -20,16 +21,14 @@ func TestStandardiseAndProject(t *testing.T) {
 		PCAMean:       []float32{0.5, 1, 1.5},
 		PCAComponents: []float32{1, 10, 100, -2, 0.5, 4},
 	}
-	centred, projected := make([]float32, 3), make([]float32, 2)
+	centred, projected := make([]float64, 3), make([]float32, 2)
 	if err := transform.standardise(centred, []float32{3, 6, 11}); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]float32{0.5, 1, 0.5}, centred); diff != "" {
+	if diff := cmp.Diff([]float64{0.5, 1, 0.5}, centred); diff != "" {
 		t.Errorf("standardised (1,2,2), then centred (-want +got):\n%s", diff)
 	}
-	if err := transform.project(projected, centred); err != nil {
-		t.Fatal(err)
-	}
+	matVec(projected, transform.PCAComponents, centred)
 	if diff := cmp.Diff([]float32{60.5, 1.5}, projected); diff != "" {
 		t.Errorf("projected (-want +got):\n%s", diff)
 	}
@@ -108,7 +107,7 @@ func TestDense(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := make([]float32, 2)
-			layer.forward(got, []float32{2, -1}, tt.relu)
+			layer.forward(got, []float64{2, -1}, tt.relu)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -228,7 +227,7 @@ func TestScoreIsAccurateWithMassiveActivations(t *testing.T) {
 				t.Fatal(err)
 			}
 			worst, moderate := 0.0, 0
-			for i, want := range exactScore(m, tensors, features) {
+			for i, want := range exactScore(tensors, features) {
 				worst = max(worst, math.Abs(float64(p.Values[i])-want))
 				if want > 0.05 && want < 0.95 {
 					moderate++
@@ -261,7 +260,7 @@ func cancelEnds(m Manifest, t *Tensors) {
 
 // exactScore evaluates the format's formulas in float64 throughout, which is
 // exact beside the 1e-5 in question, in the plainest way.
-func exactScore(m Manifest, t *Tensors, features []float32) []float64 {
+func exactScore(t *Tensors, features []float32) []float64 {
 	x := make([]float64, len(features))
 	for i, v := range features {
 		x[i] = (float64(v)-float64(t.ScalerMean[i]))/float64(t.ScalerScale[i]) - float64(t.PCAMean[i])
@@ -367,18 +366,30 @@ func realManifest(layers, width int) Manifest {
 	}
 }
 
+// BenchmarkScore scores decisions alone, with one processor and with all, and eight at a time.
 func BenchmarkScore(b *testing.B) {
-	for _, m := range []Manifest{realManifest(4, 64), realManifest(4, 4096)} {
-		b.Run(fmt.Sprintf("%dx%d", m.Layers, m.HiddenSize), func(b *testing.B) {
-			c := newCheckpoint(m, randomTensors(m, 3), "")
-			x := randomFeatures(m.FeatureDim(), 4)
-			b.SetBytes(int64(len(c.tensors.PCAComponents)) * bytesPerFloat)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := c.Score(x); err != nil {
-					b.Fatal(err)
+	for _, m := range []Manifest{realManifest(1, 2048), realManifest(4, 4096), realManifest(40, 2048), realManifest(36, 4096)} {
+		c := newCheckpoint(m, randomTensors(m, 3), "")
+		features := make([][]float32, maxBatch)
+		for i := range features {
+			features[i] = randomFeatures(m.FeatureDim(), uint64(i))
+		}
+		for _, bench := range []struct{ callers, processors int }{{1, 1}, {1, runtime.NumCPU()}, {maxBatch, runtime.NumCPU()}} {
+			b.Run(fmt.Sprintf("%dx%d/callers=%d/processors=%d", m.Layers, m.HiddenSize, bench.callers, bench.processors), func(b *testing.B) {
+				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(bench.processors))
+				b.ReportAllocs()
+				for b.Loop() {
+					var wg sync.WaitGroup
+					for i := range bench.callers {
+						wg.Go(func() {
+							if _, err := c.Score(features[i]); err != nil {
+								b.Error(err)
+							}
+						})
+					}
+					wg.Wait()
 				}
-			}
-		})
+			})
+		}
 	}
 }

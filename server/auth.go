@@ -214,7 +214,7 @@ const (
 // enter implements [tap.ServerInHandle]. It runs on the connection's reading
 // goroutine and must be quick: it costs one SHA-256 and a comparison a token.
 func (d *doorman) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if strings.HasPrefix(info.FullMethodName, servicePrefix) {
+	if deadline, ok := ctx.Deadline(); strings.HasPrefix(info.FullMethodName, servicePrefix) && (!ok || time.Until(deadline) > callLimit) {
 		limited, cancel := context.WithTimeout(ctx, callLimit)
 		context.AfterFunc(ctx, cancel) // the timer goes with the call
 		ctx = limited

@@ -13,6 +13,7 @@ import (
 	"github.com/pointsman-dev/pointsman/cache/rediscache"
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 	"github.com/pointsman-dev/pointsman/probe"
+	"github.com/pointsman-dev/pointsman/probe/lexical"
 	"github.com/pointsman-dev/pointsman/scorer"
 	"github.com/pointsman-dev/pointsman/server/config"
 )
@@ -20,36 +21,22 @@ import (
 // buildSnapshot loads the checkpoints and makes the routes of a configuration. It
 // reports everything that is wrong, and warns of what is allowed but likely a
 // mistake. A checkpoint that several routes use is loaded once, and one that did not
-// change is kept. A probe that is missing has been reported already.
+// change since previous is kept. A probe that is missing has been reported already.
 func buildSnapshot(cfg *config.Config, probes map[string]*heldProbe, previous *generation) (*Snapshot, []string, error) {
 	var (
-		errs        []error
-		warnings    []string
-		checkpoints = map[string]*scorer.Checkpoint{}
-		snapshot    = &Snapshot{
+		errs     []error
+		warnings []string
+		snapshot = &Snapshot{
 			routes: map[string]*Route{}, defaultRoute: cfg.DefaultRoute,
 			overrides: overridesAllowed(cfg.GRPC.Overrides),
 		}
+		b = builder{cfg: cfg, probes: probes, checkpoints: map[string]*scorer.Checkpoint{}, previous: previous}
 	)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Routes)) {
-		routeCfg := cfg.Routes[name]
-		checkpoint, ok := checkpoints[routeCfg.Checkpoint]
-		if !ok {
-			var err error
-			if checkpoint, err = scorer.Load(routeCfg.Checkpoint); err != nil {
-				errs = append(errs, fmt.Errorf("route %q: checkpoint: %w", name, err))
-				continue
-			}
-			checkpoint = previous.sameCheckpoint(checkpoint)
-			checkpoints[routeCfg.Checkpoint] = checkpoint
-		}
-		route, err := buildRoute(cfg, name, checkpoint)
+		route, err := b.route(name)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("route %q: %w", name, err))
 			continue
-		}
-		if p := probes[routeCfg.Probe]; p != nil {
-			route.Probe = p
 		}
 		warnings = append(warnings, warnOfTradeOff(route)...)
 		snapshot.routes[name] = route
@@ -57,32 +44,22 @@ func buildSnapshot(cfg *config.Config, probes map[string]*heldProbe, previous *g
 	return snapshot, warnings, errors.Join(errs...)
 }
 
-// sameCheckpoint returns the generation's own checkpoint of the same content, if it
-// has one, so that a reload of the rest does not keep two in memory.
-func (g *generation) sameCheckpoint(c *scorer.Checkpoint) *scorer.Checkpoint {
-	if g == nil {
-		return c
-	}
-	for _, r := range g.snapshot.routes {
-		if r.Checkpoint.Digest() == c.Digest() {
-			return r.Checkpoint
-		}
-	}
-	return c
+// builder makes routes.
+type builder struct {
+	cfg    *config.Config
+	probes map[string]*heldProbe
+	// checkpoints are those that have been loaded, by folder.
+	checkpoints map[string]*scorer.Checkpoint
+	// previous is what is in use; nil at the start.
+	previous *generation
 }
 
-// buildRoute makes a route of its configuration and its checkpoint.
-func buildRoute(cfg *config.Config, name string, checkpoint *scorer.Checkpoint) (*Route, error) {
-	routeCfg := cfg.Routes[name]
-	probeCfg := cfg.Probes[routeCfg.Probe]
-	manifest := checkpoint.Manifest()
-	if manifest.Encoder != probeCfg.Encoder {
-		return nil, fmt.Errorf("probe %q has the encoder %q, but the checkpoint in %s was made for %q",
-			routeCfg.Probe, probeCfg.Encoder, routeCfg.Checkpoint, manifest.Encoder)
-	}
-	chatTemplate, err := json.Marshal(probeCfg.ChatTemplateKwargs) // sorted by key
-	if err != nil {
-		return nil, fmt.Errorf("probe %q: chat_template_kwargs: %w", routeCfg.Probe, err)
+// route makes a route of its configuration and its checkpoints.
+func (b *builder) route(name string) (*Route, error) {
+	routeCfg := b.cfg.Routes[name]
+	most := b.cfg.GRPC.MaxTaskBytes
+	if p := b.cfg.Probes[routeCfg.Probe]; p.Kind == config.ProbeKindVLLM {
+		most = min(most, p.MaxPromptBytes)
 	}
 	r := &Route{
 		Name:     name,
@@ -91,18 +68,9 @@ func buildRoute(cfg *config.Config, name string, checkpoint *scorer.Checkpoint) 
 		Task: TaskRules{
 			From:     FirstUser,
 			Terminus: routeCfg.TaskEnvelope == config.TaskEnvelopeTerminus,
-			MaxBytes: int(min(cfg.GRPC.MaxTaskBytes, probeCfg.MaxPromptBytes)),
+			MaxBytes: int(most),
 		},
-		Timeout:    time.Duration(routeCfg.DecideTimeout),
-		Checkpoint: checkpoint,
-		probeName:  routeCfg.Probe,
-		shape:      probe.Shape{Layers: manifest.Layers, HiddenSize: manifest.HiddenSize},
-		key: cache.KeyFields{
-			Encoder:          probeCfg.Encoder,
-			Revision:         probeCfg.Revision,
-			ChatTemplate:     chatTemplate,
-			CheckpointDigest: checkpoint.Digest(),
-		},
+		Timeout: time.Duration(routeCfg.DecideTimeout),
 	}
 	if routeCfg.Mode == config.ModeShadow {
 		r.Mode = pointsmanv1.RouteMode_ROUTE_MODE_SHADOW
@@ -110,21 +78,76 @@ func buildRoute(cfg *config.Config, name string, checkpoint *scorer.Checkpoint) 
 	if routeCfg.TaskFrom == config.TaskFromLatestUser {
 		r.Task.From = LatestUser
 	}
-	heads := checkpoint.Heads()
 	for _, t := range routeCfg.Targets {
-		head := slices.Index(heads, t.Head)
-		if head < 0 {
-			return nil, fmt.Errorf("target %q: the checkpoint in %s has no head %q; it has %s",
-				t.Name, routeCfg.Checkpoint, t.Head, strings.Join(heads, ", "))
-		}
 		target := &Target{Name: t.Name, Model: t.Model, Tier: tier(t.Tier), Head: t.Head, Cost: t.Cost}
 		r.Targets = append(r.Targets, target)
-		r.candidates = append(r.candidates, scorer.Candidate{Head: head, Cost: t.Cost})
 		if t.Name == routeCfg.Fallback {
 			r.Fallback = target
 		}
 	}
+	source, err := b.source(routeCfg.Probe, routeCfg.Checkpoint, r.Targets)
+	if err != nil {
+		return nil, err
+	}
+	r.Source = *source
+	if routeCfg.Backup != nil {
+		if r.Backup, err = b.source(routeCfg.Backup.Probe, routeCfg.Backup.Checkpoint, r.Targets); err != nil {
+			return nil, fmt.Errorf("backup: %w", err)
+		}
+	}
 	return r, nil
+}
+
+// source makes a source whose checkpoint has a head for each of the targets.
+func (b *builder) source(probeName, dir string, targets []*Target) (*Source, error) {
+	checkpoint, ok := b.checkpoints[dir]
+	if !ok {
+		var err error
+		if checkpoint, err = scorer.Load(dir); err != nil {
+			return nil, fmt.Errorf("checkpoint: %w", err)
+		}
+		checkpoint = b.previous.sameCheckpoint(checkpoint)
+		b.checkpoints[dir] = checkpoint
+	}
+	probeCfg := b.cfg.Probes[probeName]
+	manifest := checkpoint.Manifest()
+	if manifest.Encoder != probeCfg.Encoder {
+		return nil, fmt.Errorf("probe %q has the encoder %q, but the checkpoint in %s was made for %q",
+			probeName, probeCfg.Encoder, dir, manifest.Encoder)
+	}
+	shape := probe.Shape{Layers: manifest.Layers, HiddenSize: manifest.HiddenSize}
+	if probeCfg.Kind == config.ProbeKindLexical && shape != lexical.Shape() {
+		return nil, fmt.Errorf("the checkpoint in %s reads %d layers of %d values, but %s has %d of %d; train it on features of this probe",
+			dir, shape.Layers, shape.HiddenSize, lexical.Encoder, lexical.Shape().Layers, lexical.Shape().HiddenSize)
+	}
+	chatTemplate, err := json.Marshal(probeCfg.ChatTemplateKwargs) // sorted by key
+	if err != nil {
+		return nil, fmt.Errorf("probe %q: chat_template_kwargs: %w", probeName, err)
+	}
+	s := &Source{
+		Checkpoint: checkpoint,
+		probeName:  probeName,
+		shape:      shape,
+		key: cache.KeyFields{
+			Encoder:          probeCfg.Encoder,
+			Revision:         probeCfg.Revision,
+			ChatTemplate:     chatTemplate,
+			CheckpointDigest: checkpoint.Digest(),
+		},
+	}
+	if p := b.probes[probeName]; p != nil { // a nil *heldProbe in the interface would not be nil
+		s.Probe = p
+	}
+	heads := checkpoint.Heads()
+	for _, t := range targets {
+		head := slices.Index(heads, t.Head)
+		if head < 0 {
+			return nil, fmt.Errorf("target %q: the checkpoint in %s has no head %q; it has %s",
+				t.Name, dir, t.Head, strings.Join(heads, ", "))
+		}
+		s.candidates = append(s.candidates, scorer.Candidate{Head: head, Cost: t.Cost})
+	}
+	return s, nil
 }
 
 // warnOfTradeOff warns of a trade-off that can never choose the dearest target.
@@ -159,40 +182,6 @@ func tier(t config.Tier) pointsmanv1.Tier {
 	}
 }
 
-// probeConfig is a probe's configuration in the probe's own terms.
-func probeConfig(name string, c config.Probe) probe.Config {
-	out := probe.Config{
-		Name:                name,
-		Model:               c.ServedModel,
-		ChatTemplateKwargs:  c.ChatTemplateKwargs,
-		APIKey:              c.APIKey.Reveal(),
-		MaxInFlight:         c.MaxInFlight,
-		MaxQueue:            c.MaxQueue,
-		QueueTimeout:        time.Duration(c.QueueTimeout),
-		RequestTimeout:      time.Duration(c.RequestTimeout),
-		ArtifactTimeout:     time.Duration(c.ArtifactTimeout),
-		MaxArtifactBytes:    int64(c.MaxArtifactBytes),
-		MaxOutstandingBytes: int64(c.MaxOutstanding),
-		HealthInterval:      time.Duration(c.HealthInterval),
-		ZeroVectors:         probe.ZeroRefuse,
-		Breaker:             probe.Breaker{Failures: c.Breaker.Failures, OpenFor: time.Duration(c.Breaker.OpenFor)},
-		Sweep:               probe.Sweep{Interval: time.Duration(c.Sweep.Interval), MinAge: time.Duration(c.Sweep.MinAge), All: c.Sweep.All},
-	}
-	if c.ZeroVectors == config.ZeroVectorsAllowSlot0 {
-		out.ZeroVectors = probe.ZeroAllowSlot0
-	}
-	return out
-}
-
-// endpoints are a probe's servers in the probe's own terms.
-func endpoints(c config.Probe) []probe.Endpoint {
-	out := make([]probe.Endpoint, len(c.Endpoints))
-	for i, e := range c.Endpoints {
-		out[i] = probe.Endpoint(e)
-	}
-	return out
-}
-
 // computeMargin is what a computation may take beside its probe: scoring, and
 // waiting for a processor.
 const computeMargin = 5 * time.Second
@@ -202,6 +191,9 @@ const computeMargin = 5 * time.Second
 func cacheConfig(c *config.Config) cache.Config {
 	var budget time.Duration
 	for _, p := range c.Probes {
+		if p.Kind == config.ProbeKindLexical {
+			continue // its time is the margin's
+		}
 		attempt := time.Duration(p.QueueTimeout + p.RequestTimeout + p.ArtifactTimeout)
 		if len(p.Endpoints) > 1 {
 			attempt *= 2 // a transient failure is tried once more
@@ -228,22 +220,4 @@ func redisConfig(c *config.Config) rediscache.Config {
 		out.TLS = rediscache.TLS(*r.TLS)
 	}
 	return out
-}
-
-// returnLeases gives a probe's leases back when its breaker opens: another process
-// may be able to compute what this one cannot.
-type returnLeases struct {
-	probe.Observer
-
-	probe string
-	// ladder is set before the probe is first asked.
-	ladder **cache.Ladder[Scores]
-}
-
-// Breaker implements [probe.Observer].
-func (r returnLeases) Breaker(state probe.State) {
-	r.Observer.Breaker(state)
-	if state == probe.StateDown {
-		(*r.ladder).ReleaseLeases(r.probe)
-	}
 }

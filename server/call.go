@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/grpc/metadata"
 )
 
 // call is what the interceptors and the handler of one RPC know together.
@@ -15,8 +16,36 @@ type call struct {
 	caller string
 	// answerBy is when the answer must leave; zero without a deadline.
 	answerBy time.Time
-	// decision is set by the handler, for the access log.
+	// decision is set by the handler, for the access log and the trailers.
 	decision *Decision
+}
+
+// The trailers of a call. Only the request id is there without a decision.
+const (
+	requestIDHeader       = "x-request-id" // in both directions
+	trailerBasis          = "pointsman-basis"
+	trailerFallbackReason = "pointsman-fallback-reason"
+	trailerDecisionID     = "pointsman-decision-id"
+)
+
+// trailers are what meshes and logs want to know of the call.
+func (c *call) trailers() metadata.MD {
+	const most = 4
+	values := make([]string, 0, most) // one array for all: this is made for every call
+	md := make(metadata.MD, most)
+	set := func(name, value string) {
+		values = append(values, value)
+		md[name] = values[len(values)-1 : len(values) : len(values)]
+	}
+	set(requestIDHeader, c.requestID)
+	if dec := c.decision; dec != nil {
+		set(trailerBasis, enumName(dec.Basis))
+		set(trailerDecisionID, dec.ID)
+		if dec.Reason != reasonNone {
+			set(trailerFallbackReason, enumName(dec.Reason))
+		}
+	}
+	return md
 }
 
 type callKey struct{}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pointsman-dev/pointsman/probe"
+	"github.com/pointsman-dev/pointsman/probe/lexical"
 	"github.com/pointsman-dev/pointsman/server/config"
 )
 
@@ -66,12 +67,22 @@ type RouteCheck struct {
 	Heads            []string `json:"heads"`
 	// LaunchFlag is how vLLM must be launched, if the checkpoint says so.
 	LaunchFlag string `json:"launch_flag,omitempty"`
+	// Backup is what is asked when the probe or the checkpoint fails.
+	Backup *BackupCheck `json:"backup,omitempty"`
+}
+
+// BackupCheck is a route's backup.
+type BackupCheck struct {
+	Probe            string `json:"probe"`
+	CheckpointDigest string `json:"checkpoint_digest"`
+	Encoder          string `json:"encoder"`
+	EnsembleSize     int    `json:"ensemble_size"`
 }
 
 // ProbeCheck is what the canary of one endpoint of a probe found.
 type ProbeCheck struct {
 	Name       string   `json:"name"`
-	Endpoint   string   `json:"endpoint"`
+	Endpoint   string   `json:"endpoint,omitempty"`
 	Error      string   `json:"error,omitempty"`
 	Tokens     int      `json:"tokens,omitempty"`
 	Layers     int      `json:"layers,omitempty"`
@@ -126,9 +137,7 @@ func check(ctx context.Context, opts CheckOptions) *CheckReport {
 	}
 	probes := s.now.Load().probes
 	for _, name := range slices.Sorted(maps.Keys(probes)) {
-		for i, endpoint := range probes[name].Endpoints() {
-			found := checkProbe(ctx, name, endpoint, routes)
-			found.Endpoint = s.cfg.Probes[name].Endpoints[i].BaseURL
+		for _, found := range checkProbe(ctx, name, probes[name], routes) {
 			if found.Error != "" {
 				report.ExitCode = ExitFailing
 			}
@@ -156,12 +165,19 @@ func (r *CheckReport) broken(err error) *CheckReport {
 
 func checkRoute(r *Route) RouteCheck {
 	m := r.Checkpoint.Manifest()
-	return RouteCheck{
+	found := RouteCheck{
 		Name: r.Name, Probe: r.probeName, TradeOff: r.TradeOff.String(), Fallback: r.Fallback.Name,
 		CheckpointDigest: r.Checkpoint.Digest(), Encoder: m.Encoder,
 		Layers: m.Layers, HiddenSize: m.HiddenSize, PCADim: m.PCADim, EnsembleSize: m.EnsembleSize,
 		Heads: r.Checkpoint.Heads(), LaunchFlag: launchFlag(m.VLLMLayerIDs),
 	}
+	if b := r.Backup; b != nil {
+		found.Backup = &BackupCheck{
+			Probe: b.probeName, CheckpointDigest: b.Checkpoint.Digest(),
+			Encoder: b.Checkpoint.Manifest().Encoder, EnsembleSize: b.Checkpoint.Manifest().EnsembleSize,
+		}
+	}
+	return found
 }
 
 // launchFlag is the vLLM argument that makes it write these layers.
@@ -177,10 +193,21 @@ func launchFlag(layers []int) string {
 		`"draft_model_config":{"hf_config":{"eagle_aux_hidden_state_layer_ids":%s}}}'`, ids)
 }
 
-// checkProbe sends a canary, and compares what comes back with the checkpoints of
+// checkProbe checks each endpoint of a probe, or the probe itself where it asks nobody.
+func checkProbe(ctx context.Context, name string, p *heldProbe, routes map[string]*Route) []ProbeCheck {
+	if p.cfg.Kind == config.ProbeKindLexical {
+		return []ProbeCheck{checkLocalProbe(ctx, ProbeCheck{Name: name}, p)}
+	}
+	var all []ProbeCheck
+	for i, endpoint := range endpointsOf(p) {
+		all = append(all, checkEndpoint(ctx, ProbeCheck{Name: name, Endpoint: p.cfg.Endpoints[i].BaseURL}, endpoint, routes))
+	}
+	return all
+}
+
+// checkEndpoint sends a canary, and compares what comes back with the checkpoints of
 // the probe's routes.
-func checkProbe(ctx context.Context, name string, p *probe.VLLM, routes map[string]*Route) ProbeCheck {
-	found := ProbeCheck{Name: name}
+func checkEndpoint(ctx context.Context, found ProbeCheck, p *probe.VLLM, routes map[string]*Route) ProbeCheck {
 	canary, err := p.Check(ctx, canaryPrompt, probe.Shape{})
 	if err != nil {
 		found.Error = err.Error()
@@ -198,16 +225,39 @@ func checkProbe(ctx context.Context, name string, p *probe.VLLM, routes map[stri
 	var errs []error
 	for _, routeName := range slices.Sorted(maps.Keys(routes)) {
 		r := routes[routeName]
-		if r.probeName == name && r.shape != canary.Shape {
-			errs = append(errs, fmt.Errorf(
-				"vLLM writes %d layers of %d values, but the checkpoint of route %q has %d of %d; check eagle_aux_hidden_state_layer_ids",
-				canary.Layers, canary.HiddenSize, routeName, r.shape.Layers, r.shape.HiddenSize))
+		for _, source := range []*Source{&r.Source, r.Backup} {
+			if source != nil && source.probeName == found.Name && source.shape != canary.Shape {
+				errs = append(errs, fmt.Errorf(
+					"vLLM writes %d layers of %d values, but the checkpoint of route %q has %d of %d; check eagle_aux_hidden_state_layer_ids",
+					canary.Layers, canary.HiddenSize, routeName, source.shape.Layers, source.shape.HiddenSize))
+			}
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		found.Error = err.Error()
 	}
 	return found
+}
+
+// checkLocalProbe encodes the canary. That the checkpoints fit was found when they
+// were loaded.
+func checkLocalProbe(ctx context.Context, found ProbeCheck, p Prober) ProbeCheck {
+	canary, err := p.Extract(ctx, probe.Request{Task: canaryPrompt})
+	if err != nil {
+		found.Error = err.Error()
+		return found
+	}
+	found.Tokens, found.Layers, found.HiddenSize = canary.Tokens, canary.Layers, canary.HiddenSize
+	found.HTTP = canary.HTTP.Round(time.Microsecond).String()
+	return found
+}
+
+// where names the probe and, if it asks a server, which.
+func (p ProbeCheck) where() string {
+	if p.Endpoint == "" {
+		return p.Name
+	}
+	return p.Name + " at " + p.Endpoint
 }
 
 // text is the report for people.
@@ -224,19 +274,27 @@ func (r *CheckReport) text(offline bool) string {
 		fmt.Fprintf(&b, "         checkpoint %s\n", rt.CheckpointDigest)
 		fmt.Fprintf(&b, "         encoder %s, %d layers x %d, PCA %d, %d members, heads %s\n",
 			rt.Encoder, rt.Layers, rt.HiddenSize, rt.PCADim, rt.EnsembleSize, strings.Join(rt.Heads, ", "))
-		if rt.LaunchFlag != "" {
+		if k := rt.Backup; k != nil {
+			fmt.Fprintf(&b, "         backup: probe %s, encoder %s, %d members, checkpoint %s\n", k.Probe, k.Encoder, k.EnsembleSize, k.CheckpointDigest)
+		}
+		switch {
+		case rt.LaunchFlag != "":
 			fmt.Fprintf(&b, "         vLLM needs %s\n", rt.LaunchFlag)
-		} else {
+		case rt.Encoder == lexical.Encoder: // asks no vLLM
+		default:
 			fmt.Fprintf(&b, "         the checkpoint does not say which %d vLLM layers it wants (vllm_layer_ids)\n", rt.Layers)
 		}
 	}
 	for _, p := range r.Probes {
 		if p.Error != "" {
-			fmt.Fprintf(&b, "FAILING  probe %s at %s: %s\n", p.Name, p.Endpoint, p.Error)
+			fmt.Fprintf(&b, "FAILING  probe %s: %s\n", p.where(), p.Error)
 		} else {
-			fmt.Fprintf(&b, "probe    %s at %s: answered\n", p.Name, p.Endpoint)
+			fmt.Fprintf(&b, "probe    %s: answered\n", p.where())
 		}
-		if p.Layers > 0 {
+		switch {
+		case p.Layers > 0 && p.DType == "": // no artifact: encoded in this process
+			fmt.Fprintf(&b, "         %d pieces, %d values, encoded in %s, without a server\n", p.Tokens, p.Layers*p.HiddenSize, p.HTTP)
+		case p.Layers > 0:
 			lock := "no lock file (vLLM before 0.22, or use_synchronization_lock=false)"
 			if p.Locked {
 				lock = "lock file used"
@@ -245,7 +303,7 @@ func (r *CheckReport) text(offline bool) string {
 			fmt.Fprintf(&b, "         answer after %s, hidden states %s later; %d foreign files in the folder\n", p.HTTP, p.Artifact, p.Foreign)
 		}
 		for _, w := range p.Warnings {
-			fmt.Fprintf(&b, "WARNING  probe %s at %s: %s\n", p.Name, p.Endpoint, w)
+			fmt.Fprintf(&b, "WARNING  probe %s: %s\n", p.where(), w)
 		}
 	}
 	switch r.SharedCache {

@@ -78,24 +78,48 @@ func (d *Decider) Decide(ctx context.Context, req *Request) (dec *Decision, err 
 		d.inFlight.Add(-1)
 		return dec.fallBack(among, reasonOverloaded), nil
 	}
-	learned, err := d.learn(ctx, route, task, req, among, dec)
-	d.inFlight.Add(-1)
+	defer d.inFlight.Add(-1)
+	answerBy := earlier(req.AnswerBy, req.Arrived.Add(route.Timeout))
+	q := question{
+		route: route, source: &route.Source, targets: among.targets, candidates: among.candidates, task: task, req: req,
+		answerBy: answerBy.Add(-route.backupTime(time.Until(answerBy))),
+	}
+	dec.Basis = pointsmanv1.Basis_BASIS_LEARNED
+	learned, err := d.learn(ctx, q, dec)
 	switch {
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return nil, fmt.Errorf("deciding: the caller left: %w", context.Canceled)
 	case err != nil:
 		reason := reasonOf(err)
 		d.observer.FellBack(ctx, route.Name, reason, err)
-		return dec.fallBack(among, reason), nil
+		if !route.backs(reason) {
+			return dec.fallBack(among, reason), nil
+		}
+		q.source, q.candidates, q.answerBy = route.Backup, among.backup, answerBy
+		if learned, err = d.learn(ctx, q, dec); err != nil {
+			return dec.fallBack(among, reason), nil
+		}
+		dec.Basis, dec.Reason = pointsmanv1.Basis_BASIS_BACKUP, reason
 	}
 	dec.Learned = learned
-	chosen := among.targets[learned.Choice.Index]
+	dec.Target = among.targets[learned.Choice.Index]
 	if route.Mode == pointsmanv1.RouteMode_ROUTE_MODE_SHADOW {
-		dec.Basis, dec.Target, dec.Shadow = pointsmanv1.Basis_BASIS_SHADOW, among.fallback, chosen
-		return dec, nil
+		dec.Basis, dec.Target, dec.Shadow = pointsmanv1.Basis_BASIS_SHADOW, among.fallback, dec.Target
 	}
-	dec.Basis, dec.Target = pointsmanv1.Basis_BASIS_LEARNED, chosen
 	return dec, nil
+}
+
+// question is a task put to one of a route's sources.
+type question struct {
+	route   *Route
+	source  *Source
+	targets []*Target // those that are allowed
+	// candidates stands beside targets, with the heads of the source's checkpoint.
+	candidates []scorer.Candidate
+	task       string
+	req        *Request
+	// answerBy is when the answer has to be there.
+	answerBy time.Time
 }
 
 // fallBack makes dec the answer for when nothing was learned.
@@ -106,68 +130,79 @@ func (dec *Decision) fallBack(among choice, reason pointsmanv1.FallbackReason) *
 
 // learn gets the task's scores and lets the policy choose. A panic on the way is
 // an error like any other.
-func (d *Decider) learn(ctx context.Context, route *Route, task string, req *Request, among choice, dec *Decision) (learned *Learned, err error) {
+func (d *Decider) learn(ctx context.Context, q question, dec *Decision) (learned *Learned, err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			d.observer.Panicked(ctx, route.Name, debug.Stack())
+			d.observer.Panicked(ctx, q.route.Name, debug.Stack())
 			learned, err = nil, errPanicked
 		}
 	}()
-	result, err := d.scores(ctx, route, task, req, dec)
+	result, err := d.scores(ctx, q, dec)
 	if err != nil {
 		return nil, err
 	}
 	_, done := d.observer.Stage(ctx, StagePolicy)
-	chosen, err := scorer.Choose(result.Value.Probabilities, among.candidates, dec.TradeOff)
+	chosen, err := scorer.Choose(result.Value.Probabilities, q.candidates, dec.TradeOff)
 	done(err)
 	if err != nil {
 		return nil, fmt.Errorf("choosing a target: %w", err)
 	}
 	return &Learned{
 		Scores: result.Value, Computed: result.Computed, Origin: result.Origin,
-		Targets: among.targets, Choice: chosen,
+		Targets: q.targets, Choice: chosen,
 	}, nil
 }
 
-// scores climbs the cache ladder, whose last rung is to compute.
-func (d *Decider) scores(ctx context.Context, route *Route, task string, req *Request, dec *Decision) (cache.Result[Scores], error) {
-	fields := route.key
-	fields.Namespace, fields.Task = req.Namespace, task
-	answerBy := earlier(req.AnswerBy, req.Arrived.Add(route.Timeout))
-	ctx, cancel := context.WithDeadline(ctx, answerBy)
+// scores climbs the cache ladder, whose last rung is to compute. Most calls end on
+// the first rung, so what only the others need is not made before.
+func (d *Decider) scores(ctx context.Context, q question, dec *Decision) (cache.Result[Scores], error) {
+	fields := q.source.key
+	fields.Namespace, fields.Task = q.req.Namespace, q.task
+	key := d.keyer.Key(fields)
+	opts := cache.Options{
+		Policy:     q.req.CachePolicy,
+		MaxAge:     q.req.MaxAge,
+		Checkpoint: q.source.key.CheckpointDigest,
+		Source:     q.source.probeName,
+	}
+	if result, ok := d.ladder.Local(ctx, key, opts); ok {
+		return result, nil
+	}
+	return d.climb(ctx, q, key, opts, &dec.Timing)
+}
+
+// climb climbs the ladder beyond its first rung and notes where the time went.
+func (d *Decider) climb(ctx context.Context, q question, key cache.Key, opts cache.Options, timing *Timing) (cache.Result[Scores], error) {
+	ctx, cancel := context.WithDeadline(ctx, q.answerBy)
 	defer cancel()
 
 	// What a computation took belongs to the call that led it, if that call is still
 	// here at its end.
 	spent := make(chan Timing, 1)
-	result, err := d.ladder.Get(ctx, d.keyer.Key(fields), cache.Options{
-		Policy:     req.CachePolicy,
-		MaxAge:     req.MaxAge,
-		Checkpoint: route.key.CheckpointDigest,
-		Source:     route.probeName,
-		Reach:      reach(route.Probe, time.Until(answerBy)),
-	}, func(ctx context.Context) (Scores, error) {
-		scores, timing, err := d.compute(ctx, route, probe.Request{Task: task, CacheSalt: req.Namespace, Shape: route.shape})
-		spent <- timing
+	opts.Reach = reach(q.source.Probe, time.Until(q.answerBy))
+	result, err := d.ladder.Get(ctx, key, opts, func(ctx context.Context) (Scores, error) {
+		scores, took, err := d.compute(ctx, q.source, probe.Request{
+			Task: q.task, CacheSalt: q.req.Namespace, Shape: q.source.shape,
+		})
+		spent <- took
 		return scores, err
 	})
 	select {
-	case dec.Timing = <-spent:
+	case took := <-spent:
+		timing.add(took)
 	default:
 	}
-	if result.Wait > 0 {
-		dec.Timing.Wait = &result.Wait
-	}
+	timing.add(Timing{Wait: ifSpent(result.Wait)})
 	return result, err
 }
 
 // compute probes the task and scores its features. It runs on a context of its
 // own, which outlives the caller.
-func (d *Decider) compute(ctx context.Context, route *Route, req probe.Request) (Scores, Timing, error) {
-	route, leave := d.useRoute(route)
+func (d *Decider) compute(ctx context.Context, source *Source, req probe.Request) (Scores, Timing, error) {
+	source, leave := d.useSource(source)
 	defer leave()
 	probing, done := d.observer.Stage(ctx, StageProbe)
-	extraction, err := route.Probe.Extract(probing, req)
+	extraction, err := source.Probe.Extract(probing, req)
 	done(err)
 	timing := Timing{
 		Queue:    ifSpent(extraction.Queue),
@@ -179,7 +214,7 @@ func (d *Decider) compute(ctx context.Context, route *Route, req probe.Request) 
 	}
 	_, done = d.observer.Stage(ctx, StageScore)
 	began := time.Now()
-	probabilities, err := d.score(ctx, route, extraction.Values)
+	probabilities, err := d.score(ctx, source, extraction.Values)
 	timing.Score = new(time.Since(began))
 	done(err)
 	if err != nil {
@@ -188,12 +223,12 @@ func (d *Decider) compute(ctx context.Context, route *Route, req probe.Request) 
 	return Scores{
 		Probabilities: probabilities,
 		Tokens:        extraction.Tokens,
-		Digest:        route.Checkpoint.Digest(),
+		Digest:        source.Checkpoint.Digest(),
 	}, timing, nil
 }
 
 // score waits for a processor and scores.
-func (d *Decider) score(ctx context.Context, route *Route, features []float32) (scorer.Probabilities, error) {
+func (d *Decider) score(ctx context.Context, source *Source, features []float32) (scorer.Probabilities, error) {
 	if d.scoring != nil {
 		select {
 		case d.scoring <- struct{}{}:
@@ -202,7 +237,7 @@ func (d *Decider) score(ctx context.Context, route *Route, features []float32) (
 			return scorer.Probabilities{}, fmt.Errorf("waiting for a processor: %w", context.Cause(ctx))
 		}
 	}
-	return route.Checkpoint.Score(features)
+	return source.Checkpoint.Score(features)
 }
 
 // useSnapshot returns the newest snapshot, whose life the caller leaves.
@@ -215,21 +250,24 @@ func (d *Decider) useSnapshot() *Snapshot {
 	}
 }
 
-// useRoute keeps a route's probe from being closed until leave is called. A
+// useSource keeps a source's probe from being closed until leave is called. A
 // computation can begin when the callers that asked for it have left and a reload has
-// ended their snapshot: it then serves those who joined it since, from a snapshot
-// whose route of that name makes the same scores, and uses that. If there is none,
-// nobody waits, and the closed probe says so.
-func (d *Decider) useRoute(route *Route) (_ *Route, leave func()) {
-	if route.life.use() {
-		return route, route.life.leave
+// ended their snapshot: it then serves those who joined it since, from a snapshot with
+// a source that makes the same scores, and uses that. If there is none, nobody waits,
+// and the closed probe says so.
+func (d *Decider) useSource(source *Source) (_ *Source, leave func()) {
+	if source.life.use() {
+		return source, source.life.leave
 	}
 	snapshot := d.useSnapshot()
-	if now := snapshot.routes[route.Name]; now != nil && d.keyer.Key(now.key) == d.keyer.Key(route.key) {
-		return now, snapshot.life.leave
+	key := d.keyer.Key(source.key)
+	for now := range snapshot.sources() {
+		if d.keyer.Key(now.key) == key {
+			return now, snapshot.life.leave
+		}
 	}
 	snapshot.life.leave()
-	return route, func() {}
+	return source, func() {}
 }
 
 // reach says how far a decision may go with so much time left. With next to none

@@ -81,10 +81,13 @@ func newDecider(t testing.TB, prober Prober) (*Decider, *Route) {
 	route := &Route{
 		Name: "main", Targets: []*Target{strong, middle, weak}, Fallback: strong, TradeOff: scorer.Tolerance(0.2),
 		Mode: pointsmanv1.RouteMode_ROUTE_MODE_SERVE, Task: TaskRules{From: FirstUser, MaxBytes: 1 << 20},
-		Timeout: time.Minute, Probe: prober, Checkpoint: checkpoint,
-		shape:      probe.Shape{Layers: demoLayers, HiddenSize: demoHiddenSize},
-		key:        cache.KeyFields{Encoder: demoEncoder, CheckpointDigest: checkpoint.Digest()},
-		candidates: []scorer.Candidate{{Head: 0, Cost: 1}, {Head: 0, Cost: 0.5}, {Head: 1, Cost: 0.25}},
+		Timeout: time.Minute,
+		Source: Source{
+			Probe: prober, Checkpoint: checkpoint,
+			shape:      probe.Shape{Layers: demoLayers, HiddenSize: demoHiddenSize},
+			key:        cache.KeyFields{Encoder: demoEncoder, CheckpointDigest: checkpoint.Digest()},
+			candidates: []scorer.Candidate{{Head: 0, Cost: 1}, {Head: 0, Cost: 0.5}, {Head: 1, Cost: 0.25}},
+		},
 	}
 	d := &Decider{ladder: ladder, keyer: keyer, observer: &panicObserver{}}
 	d.snapshot.Store(&Snapshot{routes: map[string]*Route{"main": route}, defaultRoute: "main"})

@@ -75,3 +75,21 @@ type Timing struct {
 	Total                               time.Duration
 	Queue, Wait, Probe, Artifact, Score *time.Duration
 }
+
+// add adds what another source took in the same call.
+func (t *Timing) add(other Timing) {
+	sum := func(to **time.Duration, more *time.Duration) {
+		switch {
+		case more == nil:
+		case *to == nil:
+			*to = more
+		default:
+			*to = new(**to + *more)
+		}
+	}
+	sum(&t.Queue, other.Queue)
+	sum(&t.Wait, other.Wait)
+	sum(&t.Probe, other.Probe)
+	sum(&t.Artifact, other.Artifact)
+	sum(&t.Score, other.Score)
+}

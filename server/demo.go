@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -21,6 +23,15 @@ type DemoOptions struct {
 	Listen, Admin string
 }
 
+// demoData holds the learned checkpoint of the demo. Its README says what it was
+// made of, and how.
+//
+//go:embed demodata/lexical-mmlu/router.json demodata/lexical-mmlu/router.safetensors
+var demoData embed.FS
+
+// demoLearned is the folder in demoData.
+const demoLearned = "demodata/lexical-mmlu"
+
 // The stand-in encoder of the demo. It is small, so that the demo checkpoint can
 // be fitted while the reader blinks.
 const (
@@ -31,8 +42,9 @@ const (
 	demoLatency = 40 * time.Millisecond
 )
 
-// Demo runs a whole service until ctx ends, with a stand-in for vLLM and a
-// checkpoint fitted to a few example questions: no GPU, no Redis, no files.
+// Demo runs a whole service until ctx ends, with a route that was really learned,
+// and one with a stand-in for vLLM and a checkpoint fitted to a few example
+// questions: no GPU, no Redis, no files.
 func Demo(ctx context.Context, opts DemoOptions, out, stderr io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "pointsman-demo-*")
 	if err != nil {
@@ -40,7 +52,7 @@ func Demo(ctx context.Context, opts DemoOptions, out, stderr io.Writer) (err err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	if err := saveDemoCheckpoint(filepath.Join(dir, "router")); err != nil {
+	if err := saveDemoCheckpoints(dir); err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
 	baseURL, stopSim, err := startSim(ctx, filepath.Join(dir, "hidden-states"))
@@ -65,6 +77,18 @@ func Demo(ctx context.Context, opts DemoOptions, out, stderr io.Writer) (err err
 		return errors.Join(err, grpcListener.Close(), adminListener.Close(), s.Close(context.WithoutCancel(ctx)))
 	}
 	return s.Serve(ctx, grpcListener, adminListener)
+}
+
+// saveDemoCheckpoints writes the checkpoints of both routes into dir.
+func saveDemoCheckpoints(dir string) error {
+	learned, err := fs.Sub(demoData, demoLearned)
+	if err != nil {
+		return err
+	}
+	if err := os.CopyFS(filepath.Join(dir, "learned"), learned); err != nil {
+		return err
+	}
+	return saveDemoCheckpoint(filepath.Join(dir, "toy"))
 }
 
 // startSim serves the stand-in for vLLM on a free loopback port. The returned
@@ -102,15 +126,24 @@ func demoConfig(opts DemoOptions, baseURL string) string {
 	return fmt.Sprintf(`
 grpc:  { listen: %q }
 admin: { listen: %q }
+default_route: main
 routes:
   main:
+    probe: words
+    checkpoint: ./learned
+    targets:
+      - { name: strong, tier: strong, model: gpt-4-1106-preview, head: gpt-4-1106, cost: 1.0 }
+      - { name: weak, tier: weak, model: mixtral-8x7b-instruct, head: mixtral-8x7b, cost: 0.05 }
+    policy: { tolerance: 0.1 }
+  stand-in:
     probe: stand-in
-    checkpoint: ./router
+    checkpoint: ./toy
     targets:
       - { name: strong, tier: strong, model: provider/strong-model, head: strong, cost: 1.0 }
       - { name: weak, tier: weak, model: provider/weak-model, head: weak, cost: 0.25 }
     policy: { tolerance: 0.2 }
 probes:
+  words: { kind: lexical }
   stand-in:
     encoder: %s
     endpoints: [ { base_url: %q, hidden_states_dir: ./hidden-states } ]
@@ -122,11 +155,14 @@ log: { format: text }
 const demoGreeting = `
 Pointsman demo
 ==============
-This is a whole service, with two stand-ins:
-  - the probe asks a simulator of vLLM's protocol, not a language model: its hidden
-    states are pseudo-random numbers derived from the words of the task;
-  - the checkpoint was fitted a moment ago to a few dozen example questions.
-So the path is real and the judgement is a toy. Do not route with it.
+A whole service with two routes, no GPU, no Redis, no files:
+  main      really learned: from 8,873 multiple-choice questions (MMLU) and whether
+            Mixtral 8x7B and GPT-4 answered them right. It reads words, not meaning,
+            and knows exam questions, not your traffic.
+  stand-in  the path through vLLM, with a simulator in its place: hidden states are
+            pseudo-random numbers, the checkpoint was fitted a moment ago to a few
+            dozen sentences. The path is real, the judgement is a toy.
+Do not route with either.
 
 gRPC   %[1]s      admin  http://%[2]s/readyz
 
@@ -134,12 +170,13 @@ Try, in another terminal (the second time the answer comes from the cache):
 
   grpcurl -plaintext -d '{"task":"What is 2+2?"}' %[1]s pointsman.v1.DecisionService/Decide
   grpcurl -plaintext -d '{"task":"Prove that there are infinitely many primes congruent to 3 modulo 4."}' %[1]s pointsman.v1.DecisionService/Decide
-  grpcurl -plaintext -d '{"task":"What is 2+2?","quality_weight":0.9}' %[1]s pointsman.v1.DecisionService/Decide
+  grpcurl -plaintext -d '{"task":"What is 2+2?","route":"stand-in"}' %[1]s pointsman.v1.DecisionService/Decide
 
 or without grpcurl:
 
   bin/pointsman decide --addr %[1]s "What is 2+2?"
   bin/pointsman decide --addr %[1]s "Prove that there are infinitely many primes congruent to 3 modulo 4."
+  bin/pointsman decide --addr %[1]s --route stand-in "What is 2+2?"
 
 Ctrl-C ends it. The log follows.
 

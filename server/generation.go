@@ -1,14 +1,17 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/pointsman-dev/pointsman/probe"
+	"github.com/pointsman-dev/pointsman/scorer"
 	"github.com/pointsman-dev/pointsman/server/config"
 )
 
@@ -23,7 +26,7 @@ type generation struct {
 
 // heldProbe is a probe with its users: the generations that have it.
 type heldProbe struct {
-	*probe.Group
+	Prober
 
 	cfg  config.Probe
 	life *lifetime
@@ -49,7 +52,7 @@ func (s *Server) build(cfg *config.Config, previous *generation) (*generation, e
 			continue
 		}
 		next.probes[name] = p
-		for _, w := range p.Warnings() {
+		for _, w := range probeWarnings(p.Prober) {
 			next.warnings = append(next.warnings, fmt.Sprintf("probe %q: %s", name, w))
 		}
 	}
@@ -80,32 +83,77 @@ func (s *Server) buildProbe(name string, cfg config.Probe, previous *generation)
 			return p, nil
 		}
 	}
-	group, err := probe.NewGroup(probeConfig(name, cfg), endpoints(cfg), s.probeOptions(name, cfg)...)
+	var observer probe.Observer = probe.NopObserver{}
+	if cfg.Kind == config.ProbeKindVLLM {
+		observer = returnLeases{Observer: s.telemetry.ProbeObserver(probeInfo(name, cfg)), probe: name, ladder: &s.ladder}
+	}
+	p, err := newProbe(name, cfg, s.log, observer)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, errors.Join(errors.New("the service is closing"), group.Close(s.halted))
+		return nil, errors.Join(errors.New("the service is closing"), closeProbe(s.halted, p))
 	}
-	s.open[group] = name
-	return &heldProbe{Group: group, cfg: cfg, life: newLifetime(func() { s.retire(group) })}, nil
+	s.open[p] = name
+	return &heldProbe{Prober: p, cfg: cfg, life: newLifetime(func() { s.retire(p) })}, nil
 }
 
 // retire closes a probe that no generation has any more. Nothing is under way in it.
-func (s *Server) retire(group *probe.Group) {
+func (s *Server) retire(p Prober) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return // Close has it
 	}
 	s.retiring.Go(func() {
-		if err := group.Close(s.halted); err != nil {
+		if err := closeProbe(s.halted, p); err != nil {
 			s.log.Warn("a probe that is no longer configured was cut off", "error", err)
 		}
 		s.mu.Lock()
-		delete(s.open, group)
+		delete(s.open, p)
 		s.mu.Unlock()
 	})
+}
+
+// closeProbes closes all probes, at the same time, and admits no further ones.
+func (s *Server) closeProbes(ctx context.Context) []error {
+	s.mu.Lock()
+	s.closed = true
+	open := maps.Clone(s.open)
+	s.mu.Unlock()
+	var (
+		closing sync.WaitGroup
+		failed  = make(chan error, len(open))
+	)
+	for p, name := range open {
+		closing.Go(func() {
+			if err := closeProbe(ctx, p); err != nil {
+				failed <- fmt.Errorf("closing probe %q: %w", name, err)
+			}
+		})
+	}
+	closing.Wait()
+	close(failed)
+	var errs []error
+	for err := range failed {
+		errs = append(errs, err)
+	}
+	s.retiring.Wait()
+	return errs
+}
+
+// sameCheckpoint returns the generation's own checkpoint of the same content, if it
+// has one, so that a reload of the rest does not keep two in memory.
+func (g *generation) sameCheckpoint(c *scorer.Checkpoint) *scorer.Checkpoint {
+	if g == nil {
+		return c
+	}
+	for source := range g.snapshot.sources() {
+		if source.Checkpoint.Digest() == c.Digest() {
+			return source.Checkpoint
+		}
+	}
+	return c
 }

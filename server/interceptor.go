@@ -16,9 +16,6 @@ import (
 	"github.com/pointsman-dev/pointsman/server/telemetry"
 )
 
-// requestIDHeader carries the request id in both directions.
-const requestIDHeader = "x-request-id"
-
 // servicePrefix begins the full method of every RPC of ours. Health and reflection
 // calls are not logged.
 const servicePrefix = "/pointsman."
@@ -52,8 +49,8 @@ func recoverPanic(log *slog.Logger, t *telemetry.Telemetry) grpc.UnaryServerInte
 	}
 }
 
-// identify begins the call: its id, its time of arrival, its caller's trace. The id
-// goes back in the trailer.
+// identify begins the call: its id, its time of arrival, its caller's trace. What is
+// known of it at its end goes back in the trailers, also if it panics.
 func identify(t *telemetry.Telemetry) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 		if !strings.HasPrefix(info.FullMethod, servicePrefix) {
@@ -64,8 +61,9 @@ func identify(t *telemetry.Telemetry) grpc.UnaryServerInterceptor {
 			arrived:   time.Now(),
 			caller:    callerOf(ctx).name,
 		}
-		// It fails only where there is no stream to answer on, as in a test.
-		_ = grpc.SetTrailer(ctx, metadata.Pairs(requestIDHeader, c.requestID))
+		// Once for all of them: gRPC copies what was set before each time. It fails only
+		// where there is no stream to answer on, as in a test.
+		defer func() { _ = grpc.SetTrailer(ctx, c.trailers()) }()
 		return handler(withCall(t.Continue(ctx), c), req)
 	}
 }
@@ -89,24 +87,34 @@ func logAccess(log *slog.Logger, t *telemetry.Telemetry) grpc.UnaryServerInterce
 		}
 		resp, err := handler(ctx, req)
 		c := callOf(ctx)
-		took, code := time.Since(c.arrived), status.Code(err)
+		now, code := time.Now(), status.Code(err)
+		took := now.Sub(c.arrived)
 		t.RPCDone(ctx, info.FullMethod, code, took)
-		level, attrs := accessRecord(info.FullMethod, c, code, took)
-		log.LogAttrs(ctx, level, "rpc", attrs...)
+		if level := accessLevel(code); log.Enabled(ctx, level) {
+			// Made by hand, since the log would look up a source line for it that nobody
+			// wants. A log that cannot be written has nowhere to say so.
+			record := slog.NewRecord(now, level, "rpc", 0)
+			addAccess(&record, info.FullMethod, c, code, took)
+			_ = log.Handler().Handle(ctx, record)
+		}
 		return resp, err
 	}
 }
 
-// accessRecord is what the access log says of a call. An expected fallback is no
-// warning: it is counted, not shouted.
-func accessRecord(method string, c *call, code codes.Code, took time.Duration) (slog.Level, []slog.Attr) {
-	level := slog.LevelInfo
+// accessLevel is the level of a call's line. An expected fallback is no warning: it is
+// counted, not shouted.
+func accessLevel(code codes.Code) slog.Level {
 	if code == codes.Internal || code == codes.Unknown {
-		level = slog.LevelError
+		return slog.LevelError
 	}
+	return slog.LevelInfo
+}
+
+// addAccess adds what the access log says of a call.
+func addAccess(record *slog.Record, method string, c *call, code codes.Code, took time.Duration) {
 	const most = 17 // attributes of a decision
-	attrs := make([]slog.Attr, 0, most)
-	attrs = append(attrs,
+	var room [most]slog.Attr
+	attrs := append(room[:0],
 		slog.String("method", method),
 		slog.String("code", code.String()),
 		slog.String("request_id", c.requestID),
@@ -128,20 +136,19 @@ func accessRecord(method string, c *call, code codes.Code, took time.Duration) (
 		if dec.Learned != nil {
 			attrs = append(attrs, slog.String("origin", enumName(originToProto(dec.Learned.Origin))))
 		}
-		for _, stage := range []struct {
-			name string
-			took *time.Duration
-		}{
-			{"queue", dec.Timing.Queue},
-			{"wait", dec.Timing.Wait},
-			{"probe", dec.Timing.Probe},
-			{"artifact", dec.Timing.Artifact},
-			{"score", dec.Timing.Score},
-		} {
-			if stage.took != nil {
-				attrs = append(attrs, slog.Duration(stage.name, *stage.took))
-			}
-		}
+		attrs = appendStage(attrs, "queue", dec.Timing.Queue)
+		attrs = appendStage(attrs, "wait", dec.Timing.Wait)
+		attrs = appendStage(attrs, "probe", dec.Timing.Probe)
+		attrs = appendStage(attrs, "artifact", dec.Timing.Artifact)
+		attrs = appendStage(attrs, "score", dec.Timing.Score)
 	}
-	return level, attrs
+	record.AddAttrs(attrs...)
+}
+
+// appendStage adds a stage's time, if the stage happened.
+func appendStage(attrs []slog.Attr, name string, took *time.Duration) []slog.Attr {
+	if took == nil {
+		return attrs
+	}
+	return append(attrs, slog.Duration(name, *took))
 }

@@ -93,6 +93,9 @@ func (o *observer) Decided(ctx context.Context, dec *Decision, task string) {
 		shown.Confidence, shown.Margin = l.Choice.Confidence, l.Choice.Margin
 		shown.Digest, shown.Tokens = l.Scores.Digest, l.Scores.Tokens
 		for i, target := range l.Targets {
+			if dec.Basis == pointsmanv1.Basis_BASIS_BACKUP {
+				break // another checkpoint's: it would pass for drift of the route's own
+			}
 			o.telemetry.Predicted(ctx, shown.Route, target.Head, l.Choice.Scores[i].Probability)
 		}
 	}

@@ -187,6 +187,13 @@ type routeReport struct {
 	Probe            string `json:"probe"`
 	Mode             string `json:"mode"`
 	CheckpointDigest string `json:"checkpoint_digest"`
+	// Backup is absent without one.
+	Backup *backupReport `json:"backup,omitempty"`
+}
+
+type backupReport struct {
+	Probe            string `json:"probe"`
+	CheckpointDigest string `json:"checkpoint_digest"`
 }
 
 type probeReport struct {
@@ -213,13 +220,17 @@ func (s *Server) readiness() readinessReport {
 	report.Reload = s.reloads
 	s.mu.Unlock()
 	for name, r := range s.decider.snapshot.Load().routes {
-		report.Routes[name] = routeReport{
+		route := routeReport{
 			Probe: r.probeName, Mode: enumName(r.Mode), CheckpointDigest: r.Checkpoint.Digest(),
 		}
+		if b := r.Backup; b != nil {
+			route.Backup = &backupReport{Probe: b.probeName, CheckpointDigest: b.Checkpoint.Digest()}
+		}
+		report.Routes[name] = route
 	}
-	for name, group := range s.now.Load().probes {
-		found := reportProbe(group.Status())
-		if several := group.Endpoints(); len(several) > 1 {
+	for name, p := range s.now.Load().probes {
+		found := reportProbe(p.Status())
+		if several := endpointsOf(p); len(several) > 1 {
 			for _, e := range several {
 				found.Endpoints = append(found.Endpoints, reportProbe(e.Status()))
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -42,8 +43,19 @@ type Snapshot struct {
 // begin gives the snapshot a lifetime, after which end is called.
 func (s *Snapshot) begin(end func()) {
 	s.life = newLifetime(end)
-	for _, r := range s.routes {
-		r.life = s.life
+	for source := range s.sources() {
+		source.life = s.life
+	}
+}
+
+// sources are those of all routes, the backups included.
+func (s *Snapshot) sources() iter.Seq[*Source] {
+	return func(yield func(*Source) bool) {
+		for _, r := range s.routes {
+			if !yield(&r.Source) || (r.Backup != nil && !yield(r.Backup)) {
+				return
+			}
+		}
 	}
 }
 
@@ -71,7 +83,15 @@ type Route struct {
 	Mode     pointsmanv1.RouteMode
 	Task     TaskRules
 	// Timeout bounds a decision, whatever the caller's deadline.
-	Timeout    time.Duration
+	Timeout time.Duration
+	// Source is asked first, Backup when that fails; Backup may be nil.
+	Source
+	Backup *Source
+}
+
+// Source is where scores come from: a probe, and the checkpoint that reads its
+// features. It is immutable.
+type Source struct {
 	Probe      Prober
 	Checkpoint *scorer.Checkpoint
 
@@ -81,9 +101,9 @@ type Route struct {
 	probeName string
 	// shape is what the checkpoint expects of the probe.
 	shape probe.Shape
-	// key holds what all of the route's cache keys have in common.
+	// key holds what all cache keys of the source have in common.
 	key cache.KeyFields
-	// candidates stands beside Targets.
+	// candidates stands beside the route's Targets.
 	candidates []scorer.Candidate
 }
 
@@ -101,14 +121,20 @@ type Target struct {
 type choice struct {
 	targets    []*Target
 	candidates []scorer.Candidate
+	// backup are the candidates for the route's backup; empty without one.
+	backup []scorer.Candidate
 	// fallback is the route's, or the first allowed target if that is not allowed.
 	fallback *Target
 }
 
 // allow restricts the route to the named targets; none named means all.
 func (r *Route) allow(names []string) (choice, error) {
+	var backup []scorer.Candidate
+	if r.Backup != nil {
+		backup = r.Backup.candidates
+	}
 	if len(names) == 0 {
-		return choice{targets: r.Targets, candidates: r.candidates, fallback: r.Fallback}, nil
+		return choice{targets: r.Targets, candidates: r.candidates, backup: backup, fallback: r.Fallback}, nil
 	}
 	for _, name := range names {
 		if !slices.ContainsFunc(r.Targets, func(t *Target) bool { return t.Name == name }) {
@@ -120,6 +146,9 @@ func (r *Route) allow(names []string) (choice, error) {
 		if slices.Contains(names, t.Name) {
 			c.targets = append(c.targets, t)
 			c.candidates = append(c.candidates, r.candidates[i])
+			if backup != nil {
+				c.backup = append(c.backup, backup[i])
+			}
 		}
 	}
 	c.fallback = c.targets[0]
@@ -127,6 +156,26 @@ func (r *Route) allow(names []string) (choice, error) {
 		c.fallback = r.Fallback
 	}
 	return c, nil
+}
+
+// backs reports whether the route's backup is asked after a failure: not when the
+// caller wanted nothing computed, and not in shadow mode, which answers the fallback
+// target anyway and is there to show what the first source would do.
+func (r *Route) backs(reason pointsmanv1.FallbackReason) bool {
+	return r.Backup != nil && reason != reasonNotCached && r.Mode != pointsmanv1.RouteMode_ROUTE_MODE_SHADOW
+}
+
+// backupSlack is what a backup takes beside its probe: multiplying the checkpoint's
+// matrices, and waiting for a processor.
+const backupSlack = 5 * time.Millisecond
+
+// backupTime is the part of the time left that the first source must not use up, so
+// that the backup can still answer: what that usually takes, and at most a quarter.
+func (r *Route) backupTime(left time.Duration) time.Duration {
+	if !r.backs(reasonDeadline) {
+		return 0
+	}
+	return max(0, min(r.Backup.Probe.Status().Typical+backupSlack, left/4))
 }
 
 // clip shortens a name that came from outside to what an error may repeat.

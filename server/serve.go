@@ -27,7 +27,9 @@ func Serve(ctx context.Context, configPath string, stderr io.Writer, opts ...Opt
 	if err != nil {
 		return err
 	}
-	log := newLogger(cfg.Log, stderr)
+	lines := newLineBuffer(stderr)
+	defer lines.flush()
+	log := slog.New(lines.handler(newLogger(cfg.Log, lines).Handler()))
 	s, err := New(cfg, log, opts...)
 	if err != nil {
 		return fmt.Errorf("starting: %w", err)

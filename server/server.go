@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/pointsman-dev/pointsman/cache"
 	"github.com/pointsman-dev/pointsman/cache/rediscache"
-	"github.com/pointsman-dev/pointsman/probe"
 	"github.com/pointsman-dev/pointsman/server/config"
 	"github.com/pointsman-dev/pointsman/server/record"
 	"github.com/pointsman-dev/pointsman/server/telemetry"
@@ -52,7 +50,7 @@ type Server struct {
 	halt   context.CancelFunc
 
 	mu      sync.Mutex
-	open    map[*probe.Group]string // the probes that are not closed yet, by name
+	open    map[Prober]string // the probes that are not closed yet, by name
 	closed  bool
 	reloads reloadReport
 }
@@ -64,7 +62,7 @@ type Server struct {
 // The log's level is the configuration's, and then whatever the admin port sets; the
 // handler's own must let everything pass.
 func New(cfg *config.Config, log *slog.Logger, opts ...Option) (*Server, error) {
-	s := &Server{cfg: cfg, level: new(slog.LevelVar), open: map[*probe.Group]string{}}
+	s := &Server{cfg: cfg, level: new(slog.LevelVar), open: map[Prober]string{}}
 	s.halted, s.halt = context.WithCancel(context.Background())
 	s.level.Set(logLevel(cfg.Log.Level))
 	s.log = slog.New(telemetry.NewLogHandler(log.Handler(), s.level))
@@ -111,16 +109,6 @@ func (s *Server) start(opts []Option) error {
 	s.door.use(first.entrance)
 	s.buildGRPC(first.entrance.tls != nil)
 	return s.telemetry.Watch(s.telemetryState)
-}
-
-// probeOptions are the collaborators of a probe.
-func (s *Server) probeOptions(name string, cfg config.Probe) []probe.Option {
-	return []probe.Option{
-		probe.WithLogger(s.log),
-		probe.WithObserver(returnLeases{
-			Observer: s.telemetry.ProbeObserver(probeInfo(name, cfg)), probe: name, ladder: &s.ladder,
-		}),
-	}
 }
 
 // Warnings are what is allowed but likely a mistake, for people.
@@ -221,29 +209,8 @@ func (s *Server) Close(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.halt)
 	defer stop()
 	defer s.halt()
-	s.mu.Lock()
-	s.closed = true
-	open := maps.Clone(s.open)
-	s.mu.Unlock()
 	// First the probes: the ladder's computations end with them.
-	var (
-		errs    []error
-		closing sync.WaitGroup
-		failed  = make(chan error, len(open))
-	)
-	for group, name := range open {
-		closing.Go(func() {
-			if err := group.Close(ctx); err != nil {
-				failed <- fmt.Errorf("closing probe %q: %w", name, err)
-			}
-		})
-	}
-	closing.Wait()
-	close(failed)
-	for err := range failed {
-		errs = append(errs, err)
-	}
-	s.retiring.Wait()
+	errs := s.closeProbes(ctx)
 	if s.ladder != nil {
 		if err := s.ladder.Close(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("closing the cache: %w", err))

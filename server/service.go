@@ -5,17 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
-
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
-)
-
-// The trailers of a Decide that was answered. [requestIDHeader] is one more.
-const (
-	trailerBasis          = "pointsman-basis"
-	trailerFallbackReason = "pointsman-fallback-reason"
-	trailerDecisionID     = "pointsman-decision-id"
 )
 
 // service is the gRPC door to a Decider: it validates, asks and translates.
@@ -40,7 +30,6 @@ func (s *service) Decide(ctx context.Context, in *pointsmanv1.DecideRequest) (*p
 		return nil, asCallError(err)
 	}
 	c.decision = dec
-	trail(ctx, dec)
 	if dec.Basis == pointsmanv1.Basis_BASIS_FALLBACK && in.GetFallbackPolicy() == pointsmanv1.FallbackPolicy_FALLBACK_POLICY_FAIL {
 		return nil, refusedFallback(dec)
 	}
@@ -55,19 +44,6 @@ func (s *service) ListRoutes(context.Context, *pointsmanv1.ListRoutesRequest) (*
 		out.Routes = append(out.Routes, routeToProto(snapshot.routes[name]))
 	}
 	return out, nil
-}
-
-// trail puts what meshes and logs want to know into the trailers.
-func trail(ctx context.Context, dec *Decision) {
-	md := metadata.MD{
-		trailerBasis:      {enumName(dec.Basis)},
-		trailerDecisionID: {dec.ID},
-	}
-	if dec.Reason != reasonNone {
-		md[trailerFallbackReason] = []string{enumName(dec.Reason)}
-	}
-	// It fails only where there is no stream to answer on, as in a test.
-	_ = grpc.SetTrailer(ctx, md)
 }
 
 // refusedFallback is the answer to a caller that has a fallback of its own.

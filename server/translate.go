@@ -77,15 +77,15 @@ func tradeOffFromProto(in *pointsmanv1.DecideRequest) (*scorer.TradeOff, error) 
 	var (
 		field    string
 		value    float64
-		tradeOff scorer.TradeOff
+		tradeOff *scorer.TradeOff
 	)
 	switch t := in.GetTradeOff().(type) {
 	case nil:
 		return nil, nil
 	case *pointsmanv1.DecideRequest_QualityWeight:
-		field, value, tradeOff = "quality_weight", t.QualityWeight, scorer.QualityWeight(t.QualityWeight)
+		field, value, tradeOff = "quality_weight", t.QualityWeight, new(scorer.QualityWeight(t.QualityWeight))
 	case *pointsmanv1.DecideRequest_Tolerance:
-		field, value, tradeOff = "tolerance", t.Tolerance, scorer.Tolerance(t.Tolerance)
+		field, value, tradeOff = "tolerance", t.Tolerance, new(scorer.Tolerance(t.Tolerance))
 	}
 	if math.IsNaN(value) || value < 0 || value > 1 {
 		return nil, &callError{
@@ -93,7 +93,7 @@ func tradeOffFromProto(in *pointsmanv1.DecideRequest) (*scorer.TradeOff, error) 
 			message: fmt.Sprintf("is %v; it must be a number from 0 to 1", value),
 		}
 	}
-	return &tradeOff, nil
+	return tradeOff, nil
 }
 
 func cachePolicyFromProto(p pointsmanv1.CachePolicy) (cache.Policy, error) {
@@ -140,18 +140,38 @@ func conversationFromProto(in *pointsmanv1.Conversation) []Message {
 	return messages
 }
 
+// answer is the memory of a whole answer: a cached one should cost few allocations.
+type answer struct {
+	response  pointsmanv1.DecideResponse
+	timing    pointsmanv1.Timing
+	total     durationpb.Duration
+	scoreTime timestamppb.Timestamp
+	scores    [usualTargets]pointsmanv1.TargetScore
+	refs      [usualTargets]*pointsmanv1.TargetScore
+}
+
+// usualTargets is for how many targets an answer has room.
+const usualTargets = 2
+
 // decisionToProto translates a decision.
 func decisionToProto(dec *Decision) *pointsmanv1.DecideResponse {
-	out := &pointsmanv1.DecideResponse{
-		DecisionId:     dec.ID,
-		Route:          dec.Route.Name,
-		Target:         dec.Target.Name,
-		Model:          dec.Target.Model,
-		Tier:           dec.Target.Tier,
-		Basis:          dec.Basis,
-		FallbackReason: dec.Reason,
-		Timing:         timingToProto(dec.Timing),
-	}
+	a := &answer{}
+	out := &a.response
+	out.DecisionId = dec.ID
+	out.Route = dec.Route.Name
+	out.Target = dec.Target.Name
+	out.Model = dec.Target.Model
+	out.Tier = dec.Target.Tier
+	out.Basis = dec.Basis
+	out.FallbackReason = dec.Reason
+	setDuration(&a.total, dec.Timing.Total)
+	a.timing.Total = &a.total
+	a.timing.Queue = durationToProto(dec.Timing.Queue)
+	a.timing.Wait = durationToProto(dec.Timing.Wait)
+	a.timing.Probe = durationToProto(dec.Timing.Probe)
+	a.timing.Artifact = durationToProto(dec.Timing.Artifact)
+	a.timing.Score = durationToProto(dec.Timing.Score)
+	out.Timing = &a.timing
 	if dec.Shadow != nil {
 		out.ShadowTarget = dec.Shadow.Name
 	}
@@ -163,16 +183,20 @@ func decisionToProto(dec *Decision) *pointsmanv1.DecideResponse {
 	out.Confidence = learned.Choice.Confidence
 	out.Margin = &learned.Choice.Margin
 	out.CheckpointDigest = learned.Scores.Digest
-	out.ScoreTime = timestamppb.New(learned.Computed)
+	a.scoreTime.Seconds, a.scoreTime.Nanos = learned.Computed.Unix(), int32(learned.Computed.Nanosecond())
+	out.ScoreTime = &a.scoreTime
 	out.TaskTokens = int32(min(learned.Scores.Tokens, math.MaxInt32))
 	if w, ok := dec.TradeOff.QualityWeight(); ok {
 		out.TradeOffUsed = &pointsmanv1.DecideResponse_QualityWeight{QualityWeight: w}
 	} else if t, ok := dec.TradeOff.Tolerance(); ok {
 		out.TradeOffUsed = &pointsmanv1.DecideResponse_Tolerance{Tolerance: t}
 	}
-	// One array for all: a cached answer should cost few allocations.
-	scores := make([]pointsmanv1.TargetScore, len(learned.Targets))
-	out.Scores = make([]*pointsmanv1.TargetScore, len(scores))
+	scores, refs := a.scores[:], a.refs[:]
+	if len(learned.Targets) > usualTargets {
+		scores = make([]pointsmanv1.TargetScore, len(learned.Targets))
+		refs = make([]*pointsmanv1.TargetScore, len(learned.Targets))
+	}
+	out.Scores = refs[:len(learned.Targets)]
 	for i, target := range learned.Targets {
 		s := &learned.Choice.Scores[i]
 		scores[i].Target = target.Name
@@ -189,22 +213,16 @@ func decisionToProto(dec *Decision) *pointsmanv1.DecideResponse {
 	return out
 }
 
-func timingToProto(t Timing) *pointsmanv1.Timing {
-	return &pointsmanv1.Timing{
-		Total:    durationpb.New(t.Total),
-		Queue:    durationToProto(t.Queue),
-		Wait:     durationToProto(t.Wait),
-		Probe:    durationToProto(t.Probe),
-		Artifact: durationToProto(t.Artifact),
-		Score:    durationToProto(t.Score),
-	}
-}
-
 func durationToProto(d *time.Duration) *durationpb.Duration {
 	if d == nil {
 		return nil
 	}
 	return durationpb.New(*d)
+}
+
+// setDuration is durationpb.New into memory that is there already.
+func setDuration(out *durationpb.Duration, d time.Duration) {
+	out.Seconds, out.Nanos = int64(d/time.Second), int32(d%time.Second)
 }
 
 // routeToProto translates a route for ListRoutes.
@@ -224,6 +242,13 @@ func routeToProto(r *Route) *pointsmanv1.Route {
 		out.TradeOff = &pointsmanv1.Route_QualityWeight{QualityWeight: w}
 	} else if t, ok := r.TradeOff.Tolerance(); ok {
 		out.TradeOff = &pointsmanv1.Route_Tolerance{Tolerance: t}
+	}
+	if b := r.Backup; b != nil {
+		out.Backup = &pointsmanv1.Backup{
+			Encoder:          b.Checkpoint.Manifest().Encoder,
+			CheckpointDigest: b.Checkpoint.Digest(),
+			ProbeState:       probeStateToProto(b.Probe.Status().State),
+		}
 	}
 	for _, t := range r.Targets {
 		out.Targets = append(out.Targets, &pointsmanv1.Target{

@@ -283,7 +283,9 @@ func (w *chaosWorld) checkLeaks(before []usage) {
 				return err.Error()
 			}
 			for _, e := range entries {
-				left = append(left, e.Name())
+				if e.Name() != "nested" { // a folder, which no vLLM makes: one of the lies
+					left = append(left, e.Name())
+				}
 			}
 		}
 		if len(left) > 0 {

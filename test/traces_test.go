@@ -313,7 +313,7 @@ func fromStub(s *tracetest.SpanStub) span {
 		kind: s.SpanKind.String(), begin: s.StartTime, attributes: map[string]string{},
 	}
 	for _, a := range s.Attributes {
-		out.attributes[string(a.Key)] = a.Value.Emit()
+		out.attributes[string(a.Key)] = a.Value.String()
 	}
 	for _, l := range s.Links {
 		out.links = append(out.links, l.SpanContext.SpanID().String())

@@ -14,7 +14,8 @@
 // Tags on the fields:
 //
 //	yaml   the key, as in yaml.v3
-//	need   "true": must not be empty, and must be given if it has no default
+//	need   "true": must not be empty, and must be given if it has no default; or the kind of probe that needs it
+//	kind   the kind of probe that has a use for it; absent: every kind
 //	range  "lo..hi" in the field's own unit, both ends included, either may be missing
 //	enum   the accepted words, separated by |
 //	path   "true": a file or folder, taken relative to the configuration file
@@ -93,11 +94,18 @@ type Route struct {
 	Checkpoint    string       `yaml:"checkpoint" need:"true" path:"true" doc:"Folder with router.json and router.safetensors."`
 	Targets       []Target     `yaml:"targets" need:"true" doc:"What is chosen between, two or more. The later wins ties, so the weak one stands last."`
 	Policy        Policy       `yaml:"policy" doc:"How quality is traded against cost: one of quality_weight and tolerance. Absent: tolerance 0.2."`
+	Backup        *Backup      `yaml:"backup,omitempty" doc:"What is asked when the probe or its checkpoint fails, before the fallback target is answered. Absent: nothing."`
 	Mode          Mode         `yaml:"mode" enum:"serve|shadow" doc:"serve answers the choice; shadow scores, but answers the fallback target."`
 	TaskFrom      TaskFrom     `yaml:"task_from" enum:"first_user|latest_user" doc:"Which message of a conversation is the task."`
 	TaskEnvelope  TaskEnvelope `yaml:"task_envelope" enum:"|terminus" doc:"terminus takes the task from between that harness's markers. Conversations only; any user could type the markers."`
 	Fallback      string       `yaml:"fallback" doc:"The name of the target that is answered when nothing can be learned. Absent: the first strong target, else the first."`
 	DecideTimeout Duration     `yaml:"decide_timeout" range:"1ms..10m" doc:"How long a decision may take before the fallback target is answered; the caller's own deadline may be shorter."`
+}
+
+// Backup is a second probe and its checkpoint, which has the same heads.
+type Backup struct {
+	Probe      string `yaml:"probe" need:"true" doc:"The name of another probe, best one of kind lexical, which has nothing that could fail."`
+	Checkpoint string `yaml:"checkpoint" need:"true" path:"true" doc:"Folder with the router.json and router.safetensors for that probe."`
 }
 
 // Target is one model a route can choose.
@@ -117,27 +125,27 @@ type Policy struct {
 
 // Probe is one source of hidden states.
 type Probe struct {
-	Kind               ProbeKind      `yaml:"kind" enum:"vllm" doc:"What kind of server it is."`
-	Encoder            string         `yaml:"encoder" need:"true" doc:"The model whose hidden states are read; equals the checkpoint's encoder."`
-	ServedModel        string         `yaml:"served_model" doc:"The name vLLM serves it under. Absent: the encoder."`
+	Kind               ProbeKind      `yaml:"kind" enum:"vllm|lexical" doc:"Where features come from: hidden states of a vLLM server, or the words of the task, without any server."`
+	Encoder            string         `yaml:"encoder" need:"vllm" doc:"The model whose hidden states are read; equals the checkpoint's encoder. Kind lexical: pointsman/lexical-1."`
+	ServedModel        string         `yaml:"served_model" kind:"vllm" doc:"The name vLLM serves it under. Absent: the encoder."`
 	Revision           string         `yaml:"revision" doc:"Free text in the cache key: change it with the weights, the quantisation or the layers."`
-	ChatTemplateKwargs map[string]any `yaml:"chat_template_kwargs" doc:"Arguments of vLLM's chat template. Part of the cache key."`
-	Endpoints          []Endpoint     `yaml:"endpoints" need:"true" doc:"Where vLLM answers: one or more servers of the same model, each with a folder of its own. The one with the least work is asked."`
-	APIKeyEnv          string         `yaml:"api_key_env,omitempty" doc:"The environment variable that holds vLLM's API key."`
-	APIKeyFile         string         `yaml:"api_key_file,omitempty" path:"true" doc:"The file that holds vLLM's API key; white space at its end is dropped."`
+	ChatTemplateKwargs map[string]any `yaml:"chat_template_kwargs" kind:"vllm" doc:"Arguments of vLLM's chat template. Part of the cache key."`
+	Endpoints          []Endpoint     `yaml:"endpoints" need:"vllm" kind:"vllm" doc:"Where vLLM answers: one or more servers of the same model, each with a folder of its own. The one with the least work is asked."`
+	APIKeyEnv          string         `yaml:"api_key_env,omitempty" kind:"vllm" doc:"The environment variable that holds vLLM's API key."`
+	APIKeyFile         string         `yaml:"api_key_file,omitempty" kind:"vllm" path:"true" doc:"The file that holds vLLM's API key; white space at its end is dropped."`
 	APIKey             Secret         `yaml:"-"`
 	MaxInFlight        int            `yaml:"max_in_flight" range:"1..65536" doc:"How many requests one endpoint may have under way at once, each from sending until its artifact is cleaned away."`
-	MaxQueue           int            `yaml:"max_queue" range:"0..1048576" doc:"How many more may wait for a slot."`
-	QueueTimeout       Duration       `yaml:"queue_timeout" range:"1ms..1h" doc:"How long one may wait for a slot."`
-	RequestTimeout     Duration       `yaml:"request_timeout" range:"1ms..1h" doc:"From sending to vLLM's answer."`
-	ArtifactTimeout    Duration       `yaml:"artifact_timeout" range:"1ms..1h" doc:"From the answer to a free lock and a whole file."`
-	MaxArtifactBytes   ByteSize       `yaml:"max_artifact_bytes" range:"1KiB..1TiB" doc:"The largest artifact that is read."`
-	MaxPromptBytes     ByteSize       `yaml:"max_prompt_bytes" range:"1B..1GiB" doc:"The longest task this probe is asked about; a longer one is answered by the fallback target with TASK_TOO_LARGE."`
-	MaxOutstanding     ByteSize       `yaml:"max_outstanding_bytes" range:"1MiB..1024TiB" doc:"How many bytes of artifacts, by estimate, may be in an endpoint's folder at once; more requests wait. A full folder can stop vLLM: set it to half of what the folder's file system holds."`
-	HealthInterval     Duration       `yaml:"health_interval" range:"0s..1h" doc:"How often vLLM's /health is asked; an endpoint that fails it twice is passed over until it answers again. 0s: never."`
-	ZeroVectors        ZeroVectors    `yaml:"zero_vectors" enum:"refuse|allow_slot_0" doc:"Whether hidden states that are all zero are refused; allow_slot_0 is for checkpoints that read the embedding layer."`
-	Breaker            Breaker        `yaml:"breaker" doc:"When a failing endpoint is left alone."`
-	Sweep              Sweep          `yaml:"sweep" doc:"The removal of files that were left behind."`
+	MaxQueue           int            `yaml:"max_queue" kind:"vllm" range:"0..1048576" doc:"How many more may wait for a slot."`
+	QueueTimeout       Duration       `yaml:"queue_timeout" kind:"vllm" range:"1ms..1h" doc:"How long one may wait for a slot."`
+	RequestTimeout     Duration       `yaml:"request_timeout" kind:"vllm" range:"1ms..1h" doc:"From sending to vLLM's answer."`
+	ArtifactTimeout    Duration       `yaml:"artifact_timeout" kind:"vllm" range:"1ms..1h" doc:"From the answer to a free lock and a whole file."`
+	MaxArtifactBytes   ByteSize       `yaml:"max_artifact_bytes" kind:"vllm" range:"1KiB..1TiB" doc:"The largest artifact that is read."`
+	MaxPromptBytes     ByteSize       `yaml:"max_prompt_bytes" kind:"vllm" range:"1B..1GiB" doc:"The longest task this probe is asked about; a longer one is answered by the fallback target with TASK_TOO_LARGE."`
+	MaxOutstanding     ByteSize       `yaml:"max_outstanding_bytes" kind:"vllm" range:"1MiB..1024TiB" doc:"How many bytes of artifacts, by estimate, may be in an endpoint's folder at once; more requests wait. A full folder can stop vLLM: set it to half of what the folder's file system holds."`
+	HealthInterval     Duration       `yaml:"health_interval" kind:"vllm" range:"0s..1h" doc:"How often vLLM's /health is asked; an endpoint that fails it twice is passed over until it answers again. 0s: never."`
+	ZeroVectors        ZeroVectors    `yaml:"zero_vectors" kind:"vllm" enum:"refuse|allow_slot_0" doc:"Whether hidden states that are all zero are refused; allow_slot_0 is for checkpoints that read the embedding layer."`
+	Breaker            Breaker        `yaml:"breaker" kind:"vllm" doc:"When a failing endpoint is left alone."`
+	Sweep              Sweep          `yaml:"sweep" kind:"vllm" doc:"The removal of files that were left behind."`
 }
 
 // Endpoint is one vLLM server and the folder it shares with this host.
@@ -269,11 +277,14 @@ const (
 	TierWeak   Tier = "weak"
 )
 
-// ProbeKind is what kind of server a probe asks.
+// ProbeKind is where a probe's features come from.
 type ProbeKind string
 
-// ProbeKindVLLM is a vLLM server with the hidden-states connector.
-const ProbeKindVLLM ProbeKind = "vllm"
+// The kinds of probes.
+const (
+	ProbeKindVLLM    ProbeKind = "vllm"    // a vLLM server with the hidden-states connector
+	ProbeKindLexical ProbeKind = "lexical" // the built-in encoder, on the CPU
+)
 
 // ZeroVectors is what is done with hidden states that are all zero.
 type ZeroVectors string

@@ -17,7 +17,9 @@ type field struct {
 	doc    string
 	need   bool
 	isPath bool
-	limits *limits
+	// kind is the one kind of probe that may have the key, needKind the one that must.
+	kind, needKind ProbeKind
+	limits         *limits
 	// words are the accepted values of an enumeration; nil for anything else.
 	words []string
 }
@@ -42,6 +44,10 @@ func fieldsOf(section reflect.Type, path string) []field {
 			doc:    sf.Tag.Get("doc"),
 			need:   sf.Tag.Get("need") == "true",
 			isPath: sf.Tag.Get("path") == "true",
+		}
+		f.kind = ProbeKind(sf.Tag.Get("kind"))
+		if need := sf.Tag.Get("need"); need != "true" {
+			f.needKind = ProbeKind(need)
 		}
 		if text, ok := sf.Tag.Lookup("range"); ok {
 			f.limits = parseLimits(text, sf.Type)

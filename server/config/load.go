@@ -97,7 +97,10 @@ func (c *Config) complete() {
 		c.Routes[name] = r
 	}
 	for name, p := range c.Probes {
-		if p.ServedModel == "" {
+		if p.Kind == ProbeKindLexical && p.Encoder == "" {
+			p.Encoder = LexicalEncoder
+		}
+		if p.Kind == ProbeKindVLLM && p.ServedModel == "" {
 			p.ServedModel = p.Encoder
 		}
 		c.Probes[name] = p

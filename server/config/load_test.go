@@ -105,6 +105,20 @@ func TestLoadDocumentedFile(t *testing.T) {
 	}
 }
 
+func TestALexicalProbeNeedsNothingElse(t *testing.T) {
+	c, err := Parse("/etc/p.yaml", []byte(withLines("    backup: {probe: words, checkpoint: small}\n", "", "  words: {kind: lexical}\n")), env())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.Probes["words"]
+	if p.Encoder != LexicalEncoder || p.ServedModel != "" || p.MaxInFlight != 32 {
+		t.Errorf("got %+v", p)
+	}
+	if b := c.Routes["main"].Backup; b == nil || *b != (Backup{Probe: "words", Checkpoint: "/etc/small"}) {
+		t.Errorf("backup %+v", b)
+	}
+}
+
 func TestLoadMissingFile(t *testing.T) {
 	_, err := Load(filepath.Join(t.TempDir(), "none.yaml"))
 	if !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "read configuration: ") {
@@ -283,12 +297,38 @@ func TestParseProblems(t *testing.T) {
 			"13:35: cache.redis.tls: has one of cert_file and key_file: give both or neither",
 		}},
 
+		// Kinds of probes.
+		{"vLLM without its own", withLines("", "", "") + "  two: {max_queue: 1}\n", []string{
+			"12:8: probes.two.encoder: is missing: the model whose hidden states are read; equals the checkpoint's encoder. Kind lexical: pointsman/lexical-1",
+			"12:8: probes.two.endpoints: is missing: where vLLM answers: one or more servers of the same model, each with a folder of its own. The one with the least work is asked",
+		}},
+		{"vLLM with nothing in its own", withLines("", "", "") + "  two: {encoder: ' ', endpoints: []}\n", []string{
+			"12:18: probes.two.encoder: must not be empty: the model whose hidden states are read; equals the checkpoint's encoder. Kind lexical: pointsman/lexical-1",
+			"12:34: probes.two.endpoints: must not be empty: where vLLM answers: one or more servers of the same model, each with a folder of its own. The one with the least work is asked",
+		}},
+		{"lexical with vLLM's own", withLines("", "", "") + "  two: {kind: lexical, max_queue: 64, sweep: {all: true}}\n", []string{
+			"12:35: probes.two.max_queue: means nothing to a probe of kind lexical: remove it",
+			"12:46: probes.two.sweep: means nothing to a probe of kind lexical: remove it",
+		}},
+		{"lexical of another encoder", withLines("", "", "") + "  two: {kind: lexical, encoder: e}\n", []string{
+			"12:33: probes.two.encoder: must be pointsman/lexical-1, or absent: a probe of kind lexical has no other",
+		}},
+
+		// Backups.
+		{"backup on the route's own probe", withLines("    backup: {probe: qwen, checkpoint: c}\n", "", ""), []string{
+			"8:21: routes.main.backup.probe: is the route's own probe: a backup is for when that fails",
+		}},
+		{"backup without a checkpoint, on no probe", withLines("    backup: {probe: gwen}\n", "", ""), []string{
+			"8:13: routes.main.backup.checkpoint: is missing: folder with the router.json and router.safetensors for that probe",
+			"8:21: routes.main.backup.probe: there is no such probe; did you mean qwen?",
+		}},
+
 		// Everything at once, in the order of the file.
 		{"many", withLines("    mode: x\n    fallback: none\n", "    max_queue: -1\n    kind: llama\n", "log: {level: loud}\nlogs: 1\n"), []string{
 			`8:11: routes.main.mode: must be serve or shadow, got "x"`,
 			"9:15: routes.main.fallback: there is no such target; there are: strong, weak",
 			"14:16: probes.qwen.max_queue: must be from 0 to 1048576, got -1",
-			`15:11: probes.qwen.kind: must be vllm, got "llama"`,
+			`15:11: probes.qwen.kind: must be vllm or lexical, got "llama"`,
 			`16:14: log.level: must be debug, info, warn or error, got "loud"`,
 			"17:1: logs: unknown key; did you mean log?",
 		}},

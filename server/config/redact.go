@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -15,4 +17,21 @@ func (c *Config) Redacted() ([]byte, error) {
 		return nil, fmt.Errorf("write the effective configuration: %w", err)
 	}
 	return out, nil
+}
+
+// MarshalYAML implements [yaml.Marshaler]: the keys that the probe's kind has no use
+// for are left out, since Parse refuses them.
+func (p Probe) MarshalYAML() (any, error) {
+	type plain Probe // without this method
+	var n yaml.Node
+	if err := n.Encode(plain(p)); err != nil {
+		return nil, err
+	}
+	for _, sub := range fieldsOf(reflect.TypeFor[Probe](), "") {
+		i := slices.IndexFunc(n.Content, func(key *yaml.Node) bool { return key.Value == sub.key })
+		if sub.kind != "" && sub.kind != p.Kind && i >= 0 && i%2 == 0 {
+			n.Content = slices.Delete(n.Content, i, i+2)
+		}
+	}
+	return &n, nil
 }

@@ -41,6 +41,7 @@ routes:
     task_envelope: terminus
     fallback: w
     decide_timeout: 1m
+    backup: {probe: words, checkpoint: c2}
   b: {<<: *a, policy: {tolerance: 0}}
 probes:
   p:
@@ -63,6 +64,7 @@ probes:
     zero_vectors: allow_slot_0
     breaker: {failures: 2, open_for: 3s}
     sweep: {interval: 4s, min_age: 7s, all: true}
+  words: {kind: lexical, revision: "1", max_in_flight: 9}
 cache:
   ttl: 90s
   secret_env: KEY

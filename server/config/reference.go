@@ -34,7 +34,7 @@ func appendReference(docs []FieldDoc, section reflect.Value, at string) []FieldD
 		v := section.FieldByIndex(sub.index)
 		docs = append(docs, FieldDoc{
 			Path: sub.path, Type: typeName(sub), Default: defaultText(v, sub), Limits: limitsText(sub),
-			Required: sub.need && defaultText(v, sub) == "", Doc: sub.doc,
+			Required: (sub.need || sub.needKind != "") && defaultText(v, sub) == "", Doc: sub.doc,
 		})
 		switch inner, path := nested(sub); {
 		case inner == nil:

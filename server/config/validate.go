@@ -167,6 +167,13 @@ func (r *Route) validate(f *file, c *Config, name string) {
 	if _, ok := c.Probes[r.Probe]; !ok && r.Probe != "" {
 		f.checkf(at+".probe", []string{"probes"}, "there is no such probe; %s", choices(r.Probe, c.Probes))
 	}
+	if b := r.Backup; b != nil && b.Probe != "" {
+		if _, ok := c.Probes[b.Probe]; !ok {
+			f.checkf(at+".backup.probe", []string{"probes"}, "there is no such probe; %s", choices(b.Probe, c.Probes))
+		} else if b.Probe == r.Probe {
+			f.checkf(at+".backup.probe", []string{at + ".probe"}, "is the route's own probe: a backup is for when that fails")
+		}
+	}
 	r.Policy.validate(f, at+".policy")
 
 	targets := at + ".targets"
@@ -212,6 +219,10 @@ func (p *Policy) validate(f *file, at string) {
 func (p *Probe) validate(f *file, name string) {
 	at := joinPath("probes", name)
 	checkName(f, at, name)
+	p.checkKind(f, at)
+	if p.Kind != ProbeKindVLLM {
+		return
+	}
 	for i, e := range p.Endpoints {
 		e.validate(f, indexPath(at+".endpoints", i))
 	}
@@ -236,6 +247,37 @@ func (p *Probe) checkFolders(f *file, at string) {
 		}
 		folders[folder] = here
 	}
+}
+
+// LexicalEncoder is the encoder of every probe of kind lexical.
+const LexicalEncoder = "pointsman/lexical-1"
+
+// checkKind checks that a probe has what its kind needs, and nothing that its kind
+// has no use for.
+func (p *Probe) checkKind(f *file, at string) {
+	section := reflect.ValueOf(p).Elem()
+	for _, sub := range fieldsOf(section.Type(), at) {
+		_, given := f.at[sub.path]
+		switch {
+		case sub.needKind == p.Kind && section.FieldByIndex(sub.index).IsZero() && !given:
+			f.checkf(sub.path, nil, "is missing: %s", clause(sub.doc))
+		case sub.needKind == p.Kind && isEmpty(section.FieldByIndex(sub.index)):
+			f.checkf(sub.path, nil, "must not be empty: %s", clause(sub.doc))
+		case sub.kind != "" && sub.kind != p.Kind && given:
+			f.checkf(sub.path, []string{at + ".kind"}, "means nothing to a probe of kind %s: remove it", p.Kind)
+		}
+	}
+	if p.Kind == ProbeKindLexical && p.Encoder != LexicalEncoder {
+		f.checkf(at+".encoder", []string{at + ".kind"}, "must be %s, or absent: a probe of kind lexical has no other", LexicalEncoder)
+	}
+}
+
+// isEmpty reports whether v is a list without elements or a text without letters.
+func isEmpty(v reflect.Value) bool {
+	if v.Kind() == reflect.String {
+		return strings.TrimSpace(v.String()) == ""
+	}
+	return v.Len() == 0
 }
 
 func addSaturating(values ...int64) int64 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -108,7 +109,7 @@ func TestFullFilesArePutAside(t *testing.T) {
 		t.Fatalf("%d files %v", len(files), err)
 	}
 	next := 0
-	for i := len(files) - 1; i >= 0; i-- {
+	for i := range slices.Backward(files) {
 		name := path
 		if i > 0 {
 			name = fmt.Sprintf("%s.%d", path, i)
@@ -169,7 +170,7 @@ func TestDigests(t *testing.T) {
 		w := newWriter(t, Config{File: filepath.Join(dir, "d"), MaxBytes: 1, MaxFiles: 1, Queue: 1, Secret: []byte(secret)}, &c)
 		return w.Digest(task)
 	}
-	if digest("0123456789abcdef", "a") != digest("0123456789abcdef", "a") {
+	if again := digest("0123456789abcdef", "a"); again != digest("0123456789abcdef", "a") {
 		t.Error("the same secret and task give different digests")
 	}
 	for _, other := range []string{digest("another secret!!", "a"), digest("0123456789abcdef", "b"), digest("", "a"), digest("", "a")} {
@@ -177,7 +178,7 @@ func TestDigests(t *testing.T) {
 			t.Errorf("digest %q", other)
 		}
 	}
-	if digest("", "a") == digest("", "a") {
+	if again := digest("", "a"); again == digest("", "a") {
 		t.Error("without a secret, runs can be compared")
 	}
 	if got := digest("0123456789abcdef", ""); got != "" {

@@ -39,8 +39,8 @@ func TestTheProbeIsAClientSpanOfTheConventions(t *testing.T) {
 		"gen_ai.operation.name": "chat", "gen_ai.provider.name": "vllm", "gen_ai.request.model": "Qwen/Qwen3-8B",
 		"server.address": "vllm", "server.port": "8000", "error.type": "unavailable", "pointsman.probe": "qwen",
 	} {
-		if v, _ := got.Value(key); v.Emit() != want {
-			t.Errorf("%s is %q, want %q", key, v.Emit(), want)
+		if v, _ := got.Value(key); v.String() != want {
+			t.Errorf("%s is %q, want %q", key, v.String(), want)
 		}
 	}
 	want := fmt.Sprintf("00-%s-%s-01", span.SpanContext.TraceID(), span.SpanContext.SpanID())

@@ -32,6 +32,7 @@ type cli struct {
 	Demo        demoCmd        `cmd:"" help:"Run a service with a stand-in for vLLM: no GPU, no Redis, no files."`
 	Decide      decideCmd      `cmd:"" help:"Ask a running service for a decision."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Exit 0 if the service of this configuration is ready (for containers)."`
+	Extract     extractCmd     `cmd:"" help:"Put judged examples through a probe and keep their features, for train."`
 	Train       trainCmd       `cmd:"" help:"Make a checkpoint from judged examples and their features."`
 	Calibrate   calibrateCmd   `cmd:"" help:"Find the trade-off for a strong share, a quality or a saving."`
 	Evaluate    evaluateCmd    `cmd:"" help:"Measure checkpoints on judged examples, or replay a decision record."`

@@ -2,7 +2,6 @@
 // says which model it needs, and the request goes to that model's server as it is,
 // but for its model. When Pointsman cannot be asked, the strong model answers.
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from "node:http";
-import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { AddressInfo } from "node:net";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
@@ -143,7 +142,7 @@ async function chat(request: IncomingMessage, response: ServerResponse): Promise
     "x-pointsman-basis": choice.basis,
   });
   // As it comes: it may be a stream.
-  await pipeline(upstream.body ? Readable.fromWeb(upstream.body) : [], response);
+  await pipeline(upstream.body ?? [], response);
 }
 
 const server = createServer((request, response) => {

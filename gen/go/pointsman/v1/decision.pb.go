@@ -1344,7 +1344,8 @@ type Timing struct {
 	Queue *durationpb.Duration `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
 	// Waiting for a computation that another call or another process had begun.
 	Wait *durationpb.Duration `protobuf:"bytes,3,opt,name=wait,proto3" json:"wait,omitempty"`
-	// From sending the request to vLLM to its HTTP answer.
+	// From sending the request to vLLM to its HTTP answer; encoding the task, for a
+	// probe that asks no server.
 	Probe *durationpb.Duration `protobuf:"bytes,4,opt,name=probe,proto3" json:"probe,omitempty"`
 	// From the HTTP answer to pooled hidden states.
 	Artifact *durationpb.Duration `protobuf:"bytes,5,opt,name=artifact,proto3" json:"artifact,omitempty"`
@@ -1545,7 +1546,10 @@ type Route struct {
 	// The checkpoint's heads, in its order.
 	Heads []string `protobuf:"bytes,10,rep,name=heads,proto3" json:"heads,omitempty"`
 	// How the route's probe is doing.
-	ProbeState    ProbeState `protobuf:"varint,11,opt,name=probe_state,json=probeState,proto3,enum=pointsman.v1.ProbeState" json:"probe_state,omitempty"`
+	ProbeState ProbeState `protobuf:"varint,11,opt,name=probe_state,json=probeState,proto3,enum=pointsman.v1.ProbeState" json:"probe_state,omitempty"`
+	// What is asked when the probe or the checkpoint fails, before the fallback target
+	// is answered. Absent if there is nothing.
+	Backup        *Backup `protobuf:"bytes,12,opt,name=backup,proto3" json:"backup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1668,6 +1672,13 @@ func (x *Route) GetProbeState() ProbeState {
 	return ProbeState_PROBE_STATE_UNSPECIFIED
 }
 
+func (x *Route) GetBackup() *Backup {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
 type isRoute_TradeOff interface {
 	isRoute_TradeOff()
 }
@@ -1685,6 +1696,70 @@ type Route_Tolerance struct {
 func (*Route_QualityWeight) isRoute_TradeOff() {}
 
 func (*Route_Tolerance) isRoute_TradeOff() {}
+
+// Backup is a second probe and its checkpoint. Its answers have the basis BACKUP.
+type Backup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The encoder whose features are scored.
+	Encoder string `protobuf:"bytes,1,opt,name=encoder,proto3" json:"encoder,omitempty"`
+	// The loaded checkpoint's digest.
+	CheckpointDigest string `protobuf:"bytes,2,opt,name=checkpoint_digest,json=checkpointDigest,proto3" json:"checkpoint_digest,omitempty"`
+	// How the backup's probe is doing.
+	ProbeState    ProbeState `protobuf:"varint,3,opt,name=probe_state,json=probeState,proto3,enum=pointsman.v1.ProbeState" json:"probe_state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Backup) Reset() {
+	*x = Backup{}
+	mi := &file_pointsman_v1_decision_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Backup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Backup) ProtoMessage() {}
+
+func (x *Backup) ProtoReflect() protoreflect.Message {
+	mi := &file_pointsman_v1_decision_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Backup.ProtoReflect.Descriptor instead.
+func (*Backup) Descriptor() ([]byte, []int) {
+	return file_pointsman_v1_decision_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Backup) GetEncoder() string {
+	if x != nil {
+		return x.Encoder
+	}
+	return ""
+}
+
+func (x *Backup) GetCheckpointDigest() string {
+	if x != nil {
+		return x.CheckpointDigest
+	}
+	return ""
+}
+
+func (x *Backup) GetProbeState() ProbeState {
+	if x != nil {
+		return x.ProbeState
+	}
+	return ProbeState_PROBE_STATE_UNSPECIFIED
+}
 
 // Target is one model a route can choose.
 type Target struct {
@@ -1705,7 +1780,7 @@ type Target struct {
 
 func (x *Target) Reset() {
 	*x = Target{}
-	mi := &file_pointsman_v1_decision_proto_msgTypes[10]
+	mi := &file_pointsman_v1_decision_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1792,7 @@ func (x *Target) String() string {
 func (*Target) ProtoMessage() {}
 
 func (x *Target) ProtoReflect() protoreflect.Message {
-	mi := &file_pointsman_v1_decision_proto_msgTypes[10]
+	mi := &file_pointsman_v1_decision_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1805,7 @@ func (x *Target) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Target.ProtoReflect.Descriptor instead.
 func (*Target) Descriptor() ([]byte, []int) {
-	return file_pointsman_v1_decision_proto_rawDescGZIP(), []int{10}
+	return file_pointsman_v1_decision_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Target) GetName() string {
@@ -1845,7 +1920,7 @@ const file_pointsman_v1_decision_proto_rawDesc = "" +
 	"\x11ListRoutesRequest\"f\n" +
 	"\x12ListRoutesResponse\x12+\n" +
 	"\x06routes\x18\x01 \x03(\v2\x13.pointsman.v1.RouteR\x06routes\x12#\n" +
-	"\rdefault_route\x18\x02 \x01(\tR\fdefaultRoute\"\xb4\x03\n" +
+	"\rdefault_route\x18\x02 \x01(\tR\fdefaultRoute\"\xe2\x03\n" +
 	"\x05Route\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\atargets\x18\x02 \x03(\v2\x14.pointsman.v1.TargetR\atargets\x12'\n" +
@@ -1859,8 +1934,14 @@ const file_pointsman_v1_decision_proto_rawDesc = "" +
 	"\x05heads\x18\n" +
 	" \x03(\tR\x05heads\x129\n" +
 	"\vprobe_state\x18\v \x01(\x0e2\x18.pointsman.v1.ProbeStateR\n" +
-	"probeStateB\v\n" +
-	"\ttrade_off\"\x82\x01\n" +
+	"probeState\x12,\n" +
+	"\x06backup\x18\f \x01(\v2\x14.pointsman.v1.BackupR\x06backupB\v\n" +
+	"\ttrade_off\"\x8a\x01\n" +
+	"\x06Backup\x12\x18\n" +
+	"\aencoder\x18\x01 \x01(\tR\aencoder\x12+\n" +
+	"\x11checkpoint_digest\x18\x02 \x01(\tR\x10checkpointDigest\x129\n" +
+	"\vprobe_state\x18\x03 \x01(\x0e2\x18.pointsman.v1.ProbeStateR\n" +
+	"probeState\"\x82\x01\n" +
 	"\x06Target\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12&\n" +
@@ -1945,7 +2026,7 @@ func file_pointsman_v1_decision_proto_rawDescGZIP() []byte {
 }
 
 var file_pointsman_v1_decision_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_pointsman_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_pointsman_v1_decision_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_pointsman_v1_decision_proto_goTypes = []any{
 	(Tier)(0),                     // 0: pointsman.v1.Tier
 	(Role)(0),                     // 1: pointsman.v1.Role
@@ -1966,15 +2047,16 @@ var file_pointsman_v1_decision_proto_goTypes = []any{
 	(*ListRoutesRequest)(nil),     // 16: pointsman.v1.ListRoutesRequest
 	(*ListRoutesResponse)(nil),    // 17: pointsman.v1.ListRoutesResponse
 	(*Route)(nil),                 // 18: pointsman.v1.Route
-	(*Target)(nil),                // 19: pointsman.v1.Target
-	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*Backup)(nil),                // 19: pointsman.v1.Backup
+	(*Target)(nil),                // 20: pointsman.v1.Target
+	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 22: google.protobuf.Timestamp
 }
 var file_pointsman_v1_decision_proto_depIdxs = []int32{
 	10, // 0: pointsman.v1.DecideRequest.conversation:type_name -> pointsman.v1.Conversation
 	2,  // 1: pointsman.v1.DecideRequest.cache_policy:type_name -> pointsman.v1.CachePolicy
 	3,  // 2: pointsman.v1.DecideRequest.fallback_policy:type_name -> pointsman.v1.FallbackPolicy
-	20, // 3: pointsman.v1.DecideRequest.max_age:type_name -> google.protobuf.Duration
+	21, // 3: pointsman.v1.DecideRequest.max_age:type_name -> google.protobuf.Duration
 	11, // 4: pointsman.v1.Conversation.messages:type_name -> pointsman.v1.ChatMessage
 	1,  // 5: pointsman.v1.ChatMessage.role:type_name -> pointsman.v1.Role
 	12, // 6: pointsman.v1.ChatMessage.parts:type_name -> pointsman.v1.ContentPart
@@ -1983,29 +2065,31 @@ var file_pointsman_v1_decision_proto_depIdxs = []int32{
 	5,  // 9: pointsman.v1.DecideResponse.fallback_reason:type_name -> pointsman.v1.FallbackReason
 	6,  // 10: pointsman.v1.DecideResponse.origin:type_name -> pointsman.v1.Origin
 	14, // 11: pointsman.v1.DecideResponse.scores:type_name -> pointsman.v1.TargetScore
-	21, // 12: pointsman.v1.DecideResponse.score_time:type_name -> google.protobuf.Timestamp
+	22, // 12: pointsman.v1.DecideResponse.score_time:type_name -> google.protobuf.Timestamp
 	15, // 13: pointsman.v1.DecideResponse.timing:type_name -> pointsman.v1.Timing
 	0,  // 14: pointsman.v1.TargetScore.tier:type_name -> pointsman.v1.Tier
-	20, // 15: pointsman.v1.Timing.total:type_name -> google.protobuf.Duration
-	20, // 16: pointsman.v1.Timing.queue:type_name -> google.protobuf.Duration
-	20, // 17: pointsman.v1.Timing.wait:type_name -> google.protobuf.Duration
-	20, // 18: pointsman.v1.Timing.probe:type_name -> google.protobuf.Duration
-	20, // 19: pointsman.v1.Timing.artifact:type_name -> google.protobuf.Duration
-	20, // 20: pointsman.v1.Timing.score:type_name -> google.protobuf.Duration
+	21, // 15: pointsman.v1.Timing.total:type_name -> google.protobuf.Duration
+	21, // 16: pointsman.v1.Timing.queue:type_name -> google.protobuf.Duration
+	21, // 17: pointsman.v1.Timing.wait:type_name -> google.protobuf.Duration
+	21, // 18: pointsman.v1.Timing.probe:type_name -> google.protobuf.Duration
+	21, // 19: pointsman.v1.Timing.artifact:type_name -> google.protobuf.Duration
+	21, // 20: pointsman.v1.Timing.score:type_name -> google.protobuf.Duration
 	18, // 21: pointsman.v1.ListRoutesResponse.routes:type_name -> pointsman.v1.Route
-	19, // 22: pointsman.v1.Route.targets:type_name -> pointsman.v1.Target
+	20, // 22: pointsman.v1.Route.targets:type_name -> pointsman.v1.Target
 	7,  // 23: pointsman.v1.Route.mode:type_name -> pointsman.v1.RouteMode
 	8,  // 24: pointsman.v1.Route.probe_state:type_name -> pointsman.v1.ProbeState
-	0,  // 25: pointsman.v1.Target.tier:type_name -> pointsman.v1.Tier
-	9,  // 26: pointsman.v1.DecisionService.Decide:input_type -> pointsman.v1.DecideRequest
-	16, // 27: pointsman.v1.DecisionService.ListRoutes:input_type -> pointsman.v1.ListRoutesRequest
-	13, // 28: pointsman.v1.DecisionService.Decide:output_type -> pointsman.v1.DecideResponse
-	17, // 29: pointsman.v1.DecisionService.ListRoutes:output_type -> pointsman.v1.ListRoutesResponse
-	28, // [28:30] is the sub-list for method output_type
-	26, // [26:28] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	19, // 25: pointsman.v1.Route.backup:type_name -> pointsman.v1.Backup
+	8,  // 26: pointsman.v1.Backup.probe_state:type_name -> pointsman.v1.ProbeState
+	0,  // 27: pointsman.v1.Target.tier:type_name -> pointsman.v1.Tier
+	9,  // 28: pointsman.v1.DecisionService.Decide:input_type -> pointsman.v1.DecideRequest
+	16, // 29: pointsman.v1.DecisionService.ListRoutes:input_type -> pointsman.v1.ListRoutesRequest
+	13, // 30: pointsman.v1.DecisionService.Decide:output_type -> pointsman.v1.DecideResponse
+	17, // 31: pointsman.v1.DecisionService.ListRoutes:output_type -> pointsman.v1.ListRoutesResponse
+	30, // [30:32] is the sub-list for method output_type
+	28, // [28:30] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_pointsman_v1_decision_proto_init() }
@@ -2038,7 +2122,7 @@ func file_pointsman_v1_decision_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pointsman_v1_decision_proto_rawDesc), len(file_pointsman_v1_decision_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -708,7 +708,9 @@ class Timing(_message.Message):
 
     @_builtins.property
     def probe(self) -> _duration_pb2.Duration:
-        """From sending the request to vLLM to its HTTP answer."""
+        """From sending the request to vLLM to its HTTP answer; encoding the task, for a
+        probe that asks no server.
+        """
 
     @_builtins.property
     def artifact(self) -> _duration_pb2.Duration:
@@ -798,6 +800,7 @@ class Route(_message.Message):
     ENSEMBLE_SIZE_FIELD_NUMBER: _builtins.int
     HEADS_FIELD_NUMBER: _builtins.int
     PROBE_STATE_FIELD_NUMBER: _builtins.int
+    BACKUP_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name to send in DecideRequest.route."""
     fallback_target: _builtins.str
@@ -824,6 +827,12 @@ class Route(_message.Message):
     def heads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The checkpoint's heads, in its order."""
 
+    @_builtins.property
+    def backup(self) -> Global___Backup:
+        """What is asked when the probe or the checkpoint fails, before the fallback target
+        is answered. Absent if there is nothing.
+        """
+
     def __init__(
         self,
         *,
@@ -838,16 +847,47 @@ class Route(_message.Message):
         ensemble_size: _builtins.int = ...,
         heads: _abc.Iterable[_builtins.str] | None = ...,
         probe_state: Global___ProbeState.ValueType = ...,
+        backup: Global___Backup | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["quality_weight", b"quality_weight", "tolerance", b"tolerance", "trade_off", b"trade_off"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["backup", b"backup", "quality_weight", b"quality_weight", "tolerance", b"tolerance", "trade_off", b"trade_off"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_digest", b"checkpoint_digest", "encoder", b"encoder", "ensemble_size", b"ensemble_size", "fallback_target", b"fallback_target", "heads", b"heads", "mode", b"mode", "name", b"name", "probe_state", b"probe_state", "quality_weight", b"quality_weight", "targets", b"targets", "tolerance", b"tolerance", "trade_off", b"trade_off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backup", b"backup", "checkpoint_digest", b"checkpoint_digest", "encoder", b"encoder", "ensemble_size", b"ensemble_size", "fallback_target", b"fallback_target", "heads", b"heads", "mode", b"mode", "name", b"name", "probe_state", b"probe_state", "quality_weight", b"quality_weight", "targets", b"targets", "tolerance", b"tolerance", "trade_off", b"trade_off"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_trade_off: _TypeAlias = _typing.Literal["quality_weight", "tolerance"]  # noqa: Y015
     _WhichOneofArgType_trade_off: _TypeAlias = _typing.Literal["trade_off", b"trade_off"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_trade_off) -> _WhichOneofReturnType_trade_off | None: ...
 
 Global___Route: _TypeAlias = Route  # noqa: Y015
+
+@_typing.final
+class Backup(_message.Message):
+    """Backup is a second probe and its checkpoint. Its answers have the basis BACKUP."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENCODER_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_DIGEST_FIELD_NUMBER: _builtins.int
+    PROBE_STATE_FIELD_NUMBER: _builtins.int
+    encoder: _builtins.str
+    """The encoder whose features are scored."""
+    checkpoint_digest: _builtins.str
+    """The loaded checkpoint's digest."""
+    probe_state: Global___ProbeState.ValueType
+    """How the backup's probe is doing."""
+    def __init__(
+        self,
+        *,
+        encoder: _builtins.str = ...,
+        checkpoint_digest: _builtins.str = ...,
+        probe_state: Global___ProbeState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_digest", b"checkpoint_digest", "encoder", b"encoder", "probe_state", b"probe_state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Backup: _TypeAlias = Backup  # noqa: Y015
 
 @_typing.final
 class Target(_message.Message):

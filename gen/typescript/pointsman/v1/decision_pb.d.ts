@@ -470,7 +470,8 @@ export declare type Timing = Message<"pointsman.v1.Timing"> & {
   wait?: Duration | undefined;
 
   /**
-   * From sending the request to vLLM to its HTTP answer.
+   * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+   * probe that asks no server.
    *
    * @generated from field: google.protobuf.Duration probe = 4;
    */
@@ -629,6 +630,14 @@ export declare type Route = Message<"pointsman.v1.Route"> & {
    * @generated from field: pointsman.v1.ProbeState probe_state = 11;
    */
   probeState: ProbeState;
+
+  /**
+   * What is asked when the probe or the checkpoint fails, before the fallback target
+   * is answered. Absent if there is nothing.
+   *
+   * @generated from field: pointsman.v1.Backup backup = 12;
+   */
+  backup?: Backup | undefined;
 };
 
 /**
@@ -636,6 +645,40 @@ export declare type Route = Message<"pointsman.v1.Route"> & {
  * Use `create(RouteSchema)` to create a new message.
  */
 export declare const RouteSchema: GenMessage<Route>;
+
+/**
+ * Backup is a second probe and its checkpoint. Its answers have the basis BACKUP.
+ *
+ * @generated from message pointsman.v1.Backup
+ */
+export declare type Backup = Message<"pointsman.v1.Backup"> & {
+  /**
+   * The encoder whose features are scored.
+   *
+   * @generated from field: string encoder = 1;
+   */
+  encoder: string;
+
+  /**
+   * The loaded checkpoint's digest.
+   *
+   * @generated from field: string checkpoint_digest = 2;
+   */
+  checkpointDigest: string;
+
+  /**
+   * How the backup's probe is doing.
+   *
+   * @generated from field: pointsman.v1.ProbeState probe_state = 3;
+   */
+  probeState: ProbeState;
+};
+
+/**
+ * Describes the message pointsman.v1.Backup.
+ * Use `create(BackupSchema)` to create a new message.
+ */
+export declare const BackupSchema: GenMessage<Backup>;
 
 /**
  * Target is one model a route can choose.

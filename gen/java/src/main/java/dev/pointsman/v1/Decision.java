@@ -77,6 +77,11 @@ public final class Decision extends com.google.protobuf.GeneratedFile {
     com.google.protobuf.GeneratedMessage.FieldAccessorTable
       internal_static_pointsman_v1_Route_fieldAccessorTable;
   static final com.google.protobuf.Descriptors.Descriptor
+    internal_static_pointsman_v1_Backup_descriptor;
+  static final 
+    com.google.protobuf.GeneratedMessage.FieldAccessorTable
+      internal_static_pointsman_v1_Backup_fieldAccessorTable;
+  static final com.google.protobuf.Descriptors.Descriptor
     internal_static_pointsman_v1_Target_descriptor;
   static final 
     com.google.protobuf.GeneratedMessage.FieldAccessorTable
@@ -149,7 +154,7 @@ public final class Decision extends com.google.protobuf.GeneratedFile {
       "ore\"\023\n\021ListRoutesRequest\"f\n\022ListRoutesRe" +
       "sponse\022+\n\006routes\030\001 \003(\0132\023.pointsman.v1.Ro" +
       "uteR\006routes\022#\n\rdefault_route\030\002 \001(\tR\014defa" +
-      "ultRoute\"\264\003\n\005Route\022\022\n\004name\030\001 \001(\tR\004name\022." +
+      "ultRoute\"\342\003\n\005Route\022\022\n\004name\030\001 \001(\tR\004name\022." +
       "\n\007targets\030\002 \003(\0132\024.pointsman.v1.TargetR\007t" +
       "argets\022\'\n\017fallback_target\030\003 \001(\tR\016fallbac" +
       "kTarget\022\'\n\016quality_weight\030\004 \001(\001H\000R\rquali" +
@@ -159,51 +164,56 @@ public final class Decision extends com.google.protobuf.GeneratedFile {
       "point_digest\030\010 \001(\tR\020checkpointDigest\022#\n\r" +
       "ensemble_size\030\t \001(\005R\014ensembleSize\022\024\n\005hea" +
       "ds\030\n \003(\tR\005heads\0229\n\013probe_state\030\013 \001(\0162\030.p" +
-      "ointsman.v1.ProbeStateR\nprobeStateB\013\n\ttr" +
-      "ade_off\"\202\001\n\006Target\022\022\n\004name\030\001 \001(\tR\004name\022\024" +
-      "\n\005model\030\002 \001(\tR\005model\022&\n\004tier\030\003 \001(\0162\022.poi" +
-      "ntsman.v1.TierR\004tier\022\022\n\004head\030\004 \001(\tR\004head" +
-      "\022\022\n\004cost\030\005 \001(\001R\004cost*<\n\004Tier\022\024\n\020TIER_UNS" +
-      "PECIFIED\020\000\022\017\n\013TIER_STRONG\020\001\022\r\n\tTIER_WEAK" +
-      "\020\002*s\n\004Role\022\024\n\020ROLE_UNSPECIFIED\020\000\022\017\n\013ROLE" +
-      "_SYSTEM\020\001\022\022\n\016ROLE_DEVELOPER\020\002\022\r\n\tROLE_US" +
-      "ER\020\003\022\022\n\016ROLE_ASSISTANT\020\004\022\r\n\tROLE_TOOL\020\005*" +
-      "\177\n\013CachePolicy\022\034\n\030CACHE_POLICY_UNSPECIFI" +
-      "ED\020\000\022\027\n\023CACHE_POLICY_BYPASS\020\001\022\030\n\024CACHE_P" +
-      "OLICY_REFRESH\020\002\022\037\n\033CACHE_POLICY_ONLY_IF_" +
-      "CACHED\020\003*K\n\016FallbackPolicy\022\037\n\033FALLBACK_P" +
-      "OLICY_UNSPECIFIED\020\000\022\030\n\024FALLBACK_POLICY_F" +
-      "AIL\020\001*y\n\005Basis\022\025\n\021BASIS_UNSPECIFIED\020\000\022\021\n" +
-      "\rBASIS_LEARNED\020\001\022\020\n\014BASIS_BACKUP\020\002\022\016\n\nBA" +
-      "SIS_RULE\020\003\022\020\n\014BASIS_SHADOW\020\004\022\022\n\016BASIS_FA" +
-      "LLBACK\020\005*\321\003\n\016FallbackReason\022\037\n\033FALLBACK_" +
-      "REASON_UNSPECIFIED\020\000\022 \n\034FALLBACK_REASON_" +
-      "NO_TASK_TEXT\020\001\022\"\n\036FALLBACK_REASON_TASK_T" +
-      "OO_LARGE\020\002\022\034\n\030FALLBACK_REASON_DEADLINE\020\003" +
-      "\022\036\n\032FALLBACK_REASON_OVERLOADED\020\004\022 \n\034FALL" +
-      "BACK_REASON_CIRCUIT_OPEN\020\005\022\036\n\032FALLBACK_R" +
-      "EASON_NOT_CACHED\020\006\022!\n\035FALLBACK_REASON_PR" +
-      "OBE_TIMEOUT\020\007\022%\n!FALLBACK_REASON_PROBE_U" +
-      "NAVAILABLE\020\010\022\"\n\036FALLBACK_REASON_PROBE_PR" +
-      "OTOCOL\020\t\022\"\n\036FALLBACK_REASON_PROBE_REJECT" +
-      "ED\020\n\022\"\n\036FALLBACK_REASON_PROBE_ARTIFACT\020\013" +
-      "\022\"\n\036FALLBACK_REASON_SCORING_FAILED\020\014*\231\001\n" +
-      "\006Origin\022\026\n\022ORIGIN_UNSPECIFIED\020\000\022\023\n\017ORIGI" +
-      "N_COMPUTED\020\001\022\026\n\022ORIGIN_LOCAL_CACHE\020\002\022\027\n\023" +
-      "ORIGIN_SHARED_CACHE\020\003\022\027\n\023ORIGIN_JOINED_L" +
-      "OCAL\020\004\022\030\n\024ORIGIN_JOINED_SHARED\020\005*T\n\tRout" +
-      "eMode\022\032\n\026ROUTE_MODE_UNSPECIFIED\020\000\022\024\n\020ROU" +
-      "TE_MODE_SERVE\020\001\022\025\n\021ROUTE_MODE_SHADOW\020\002*p" +
-      "\n\nProbeState\022\033\n\027PROBE_STATE_UNSPECIFIED\020" +
-      "\000\022\025\n\021PROBE_STATE_READY\020\001\022\030\n\024PROBE_STATE_" +
-      "DEGRADED\020\002\022\024\n\020PROBE_STATE_DOWN\020\0032\261\001\n\017Dec" +
-      "isionService\022H\n\006Decide\022\033.pointsman.v1.De" +
-      "cideRequest\032\034.pointsman.v1.DecideRespons" +
-      "e\"\003\220\002\002\022T\n\nListRoutes\022\037.pointsman.v1.List" +
-      "RoutesRequest\032 .pointsman.v1.ListRoutesR" +
-      "esponse\"\003\220\002\002BX\n\020dev.pointsman.v1P\001ZBgith" +
-      "ub.com/pointsman-dev/pointsman/gen/go/po" +
-      "intsman/v1;pointsmanv1b\006proto3"
+      "ointsman.v1.ProbeStateR\nprobeState\022,\n\006ba" +
+      "ckup\030\014 \001(\0132\024.pointsman.v1.BackupR\006backup" +
+      "B\013\n\ttrade_off\"\212\001\n\006Backup\022\030\n\007encoder\030\001 \001(" +
+      "\tR\007encoder\022+\n\021checkpoint_digest\030\002 \001(\tR\020c" +
+      "heckpointDigest\0229\n\013probe_state\030\003 \001(\0162\030.p" +
+      "ointsman.v1.ProbeStateR\nprobeState\"\202\001\n\006T" +
+      "arget\022\022\n\004name\030\001 \001(\tR\004name\022\024\n\005model\030\002 \001(\t" +
+      "R\005model\022&\n\004tier\030\003 \001(\0162\022.pointsman.v1.Tie" +
+      "rR\004tier\022\022\n\004head\030\004 \001(\tR\004head\022\022\n\004cost\030\005 \001(" +
+      "\001R\004cost*<\n\004Tier\022\024\n\020TIER_UNSPECIFIED\020\000\022\017\n" +
+      "\013TIER_STRONG\020\001\022\r\n\tTIER_WEAK\020\002*s\n\004Role\022\024\n" +
+      "\020ROLE_UNSPECIFIED\020\000\022\017\n\013ROLE_SYSTEM\020\001\022\022\n\016" +
+      "ROLE_DEVELOPER\020\002\022\r\n\tROLE_USER\020\003\022\022\n\016ROLE_" +
+      "ASSISTANT\020\004\022\r\n\tROLE_TOOL\020\005*\177\n\013CachePolic" +
+      "y\022\034\n\030CACHE_POLICY_UNSPECIFIED\020\000\022\027\n\023CACHE" +
+      "_POLICY_BYPASS\020\001\022\030\n\024CACHE_POLICY_REFRESH" +
+      "\020\002\022\037\n\033CACHE_POLICY_ONLY_IF_CACHED\020\003*K\n\016F" +
+      "allbackPolicy\022\037\n\033FALLBACK_POLICY_UNSPECI" +
+      "FIED\020\000\022\030\n\024FALLBACK_POLICY_FAIL\020\001*y\n\005Basi" +
+      "s\022\025\n\021BASIS_UNSPECIFIED\020\000\022\021\n\rBASIS_LEARNE" +
+      "D\020\001\022\020\n\014BASIS_BACKUP\020\002\022\016\n\nBASIS_RULE\020\003\022\020\n" +
+      "\014BASIS_SHADOW\020\004\022\022\n\016BASIS_FALLBACK\020\005*\321\003\n\016" +
+      "FallbackReason\022\037\n\033FALLBACK_REASON_UNSPEC" +
+      "IFIED\020\000\022 \n\034FALLBACK_REASON_NO_TASK_TEXT\020" +
+      "\001\022\"\n\036FALLBACK_REASON_TASK_TOO_LARGE\020\002\022\034\n" +
+      "\030FALLBACK_REASON_DEADLINE\020\003\022\036\n\032FALLBACK_" +
+      "REASON_OVERLOADED\020\004\022 \n\034FALLBACK_REASON_C" +
+      "IRCUIT_OPEN\020\005\022\036\n\032FALLBACK_REASON_NOT_CAC" +
+      "HED\020\006\022!\n\035FALLBACK_REASON_PROBE_TIMEOUT\020\007" +
+      "\022%\n!FALLBACK_REASON_PROBE_UNAVAILABLE\020\010\022" +
+      "\"\n\036FALLBACK_REASON_PROBE_PROTOCOL\020\t\022\"\n\036F" +
+      "ALLBACK_REASON_PROBE_REJECTED\020\n\022\"\n\036FALLB" +
+      "ACK_REASON_PROBE_ARTIFACT\020\013\022\"\n\036FALLBACK_" +
+      "REASON_SCORING_FAILED\020\014*\231\001\n\006Origin\022\026\n\022OR" +
+      "IGIN_UNSPECIFIED\020\000\022\023\n\017ORIGIN_COMPUTED\020\001\022" +
+      "\026\n\022ORIGIN_LOCAL_CACHE\020\002\022\027\n\023ORIGIN_SHARED" +
+      "_CACHE\020\003\022\027\n\023ORIGIN_JOINED_LOCAL\020\004\022\030\n\024ORI" +
+      "GIN_JOINED_SHARED\020\005*T\n\tRouteMode\022\032\n\026ROUT" +
+      "E_MODE_UNSPECIFIED\020\000\022\024\n\020ROUTE_MODE_SERVE" +
+      "\020\001\022\025\n\021ROUTE_MODE_SHADOW\020\002*p\n\nProbeState\022" +
+      "\033\n\027PROBE_STATE_UNSPECIFIED\020\000\022\025\n\021PROBE_ST" +
+      "ATE_READY\020\001\022\030\n\024PROBE_STATE_DEGRADED\020\002\022\024\n" +
+      "\020PROBE_STATE_DOWN\020\0032\261\001\n\017DecisionService\022" +
+      "H\n\006Decide\022\033.pointsman.v1.DecideRequest\032\034" +
+      ".pointsman.v1.DecideResponse\"\003\220\002\002\022T\n\nLis" +
+      "tRoutes\022\037.pointsman.v1.ListRoutesRequest" +
+      "\032 .pointsman.v1.ListRoutesResponse\"\003\220\002\002B" +
+      "X\n\020dev.pointsman.v1P\001ZBgithub.com/points" +
+      "man-dev/pointsman/gen/go/pointsman/v1;po" +
+      "intsmanv1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -270,9 +280,15 @@ public final class Decision extends com.google.protobuf.GeneratedFile {
     internal_static_pointsman_v1_Route_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessage.FieldAccessorTable(
         internal_static_pointsman_v1_Route_descriptor,
-        new java.lang.String[] { "Name", "Targets", "FallbackTarget", "QualityWeight", "Tolerance", "Mode", "Encoder", "CheckpointDigest", "EnsembleSize", "Heads", "ProbeState", "TradeOff", });
-    internal_static_pointsman_v1_Target_descriptor =
+        new java.lang.String[] { "Name", "Targets", "FallbackTarget", "QualityWeight", "Tolerance", "Mode", "Encoder", "CheckpointDigest", "EnsembleSize", "Heads", "ProbeState", "Backup", "TradeOff", });
+    internal_static_pointsman_v1_Backup_descriptor =
       getDescriptor().getMessageType(10);
+    internal_static_pointsman_v1_Backup_fieldAccessorTable = new
+      com.google.protobuf.GeneratedMessage.FieldAccessorTable(
+        internal_static_pointsman_v1_Backup_descriptor,
+        new java.lang.String[] { "Encoder", "CheckpointDigest", "ProbeState", });
+    internal_static_pointsman_v1_Target_descriptor =
+      getDescriptor().getMessageType(11);
     internal_static_pointsman_v1_Target_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessage.FieldAccessorTable(
         internal_static_pointsman_v1_Target_descriptor,

@@ -56,6 +56,7 @@ private static final long serialVersionUID = 0L;
             dev.pointsman.v1.Route.class, dev.pointsman.v1.Route.Builder.class);
   }
 
+  private int bitField0_;
   private int tradeOffCase_ = 0;
   @SuppressWarnings("serial")
   private java.lang.Object tradeOff_;
@@ -525,6 +526,47 @@ private static final long serialVersionUID = 0L;
     return result == null ? dev.pointsman.v1.ProbeState.UNRECOGNIZED : result;
   }
 
+  public static final int BACKUP_FIELD_NUMBER = 12;
+  private dev.pointsman.v1.Backup backup_;
+  /**
+   * <pre>
+   * What is asked when the probe or the checkpoint fails, before the fallback target
+   * is answered. Absent if there is nothing.
+   * </pre>
+   *
+   * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+   * @return Whether the backup field is set.
+   */
+  @java.lang.Override
+  public boolean hasBackup() {
+    return ((bitField0_ & 0x00000001) != 0);
+  }
+  /**
+   * <pre>
+   * What is asked when the probe or the checkpoint fails, before the fallback target
+   * is answered. Absent if there is nothing.
+   * </pre>
+   *
+   * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+   * @return The backup.
+   */
+  @java.lang.Override
+  public dev.pointsman.v1.Backup getBackup() {
+    return backup_ == null ? dev.pointsman.v1.Backup.getDefaultInstance() : backup_;
+  }
+  /**
+   * <pre>
+   * What is asked when the probe or the checkpoint fails, before the fallback target
+   * is answered. Absent if there is nothing.
+   * </pre>
+   *
+   * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+   */
+  @java.lang.Override
+  public dev.pointsman.v1.BackupOrBuilder getBackupOrBuilder() {
+    return backup_ == null ? dev.pointsman.v1.Backup.getDefaultInstance() : backup_;
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -573,6 +615,9 @@ private static final long serialVersionUID = 0L;
     }
     if (probeState_ != dev.pointsman.v1.ProbeState.PROBE_STATE_UNSPECIFIED.getNumber()) {
       output.writeEnum(11, probeState_);
+    }
+    if (((bitField0_ & 0x00000001) != 0)) {
+      output.writeMessage(12, getBackup());
     }
     getUnknownFields().writeTo(output);
   }
@@ -629,6 +674,10 @@ private static final long serialVersionUID = 0L;
       size += com.google.protobuf.CodedOutputStream
         .computeEnumSize(11, probeState_);
     }
+    if (((bitField0_ & 0x00000001) != 0)) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeMessageSize(12, getBackup());
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -660,6 +709,11 @@ private static final long serialVersionUID = 0L;
     if (!getHeadsList()
         .equals(other.getHeadsList())) return false;
     if (probeState_ != other.probeState_) return false;
+    if (hasBackup() != other.hasBackup()) return false;
+    if (hasBackup()) {
+      if (!getBackup()
+          .equals(other.getBackup())) return false;
+    }
     if (!getTradeOffCase().equals(other.getTradeOffCase())) return false;
     switch (tradeOffCase_) {
       case 4:
@@ -708,6 +762,10 @@ private static final long serialVersionUID = 0L;
     }
     hash = (37 * hash) + PROBE_STATE_FIELD_NUMBER;
     hash = (53 * hash) + probeState_;
+    if (hasBackup()) {
+      hash = (37 * hash) + BACKUP_FIELD_NUMBER;
+      hash = (53 * hash) + getBackup().hashCode();
+    }
     switch (tradeOffCase_) {
       case 4:
         hash = (37 * hash) + QUALITY_WEIGHT_FIELD_NUMBER;
@@ -845,13 +903,20 @@ private static final long serialVersionUID = 0L;
 
     // Construct using dev.pointsman.v1.Route.newBuilder()
     private Builder() {
-
+      maybeForceBuilderInitialization();
     }
 
     private Builder(
         com.google.protobuf.GeneratedMessage.BuilderParent parent) {
       super(parent);
-
+      maybeForceBuilderInitialization();
+    }
+    private void maybeForceBuilderInitialization() {
+      if (com.google.protobuf.GeneratedMessage
+              .alwaysUseFieldBuilders) {
+        internalGetTargetsFieldBuilder();
+        internalGetBackupFieldBuilder();
+      }
     }
     @java.lang.Override
     public Builder clear() {
@@ -873,6 +938,11 @@ private static final long serialVersionUID = 0L;
       heads_ =
           com.google.protobuf.LazyStringArrayList.emptyList();
       probeState_ = 0;
+      backup_ = null;
+      if (backupBuilder_ != null) {
+        backupBuilder_.dispose();
+        backupBuilder_ = null;
+      }
       tradeOffCase_ = 0;
       tradeOff_ = null;
       return this;
@@ -947,6 +1017,14 @@ private static final long serialVersionUID = 0L;
       if (((from_bitField0_ & 0x00000400) != 0)) {
         result.probeState_ = probeState_;
       }
+      int to_bitField0_ = 0;
+      if (((from_bitField0_ & 0x00000800) != 0)) {
+        result.backup_ = backupBuilder_ == null
+            ? backup_
+            : backupBuilder_.build();
+        to_bitField0_ |= 0x00000001;
+      }
+      result.bitField0_ |= to_bitField0_;
     }
 
     private void buildPartialOneofs(dev.pointsman.v1.Route result) {
@@ -1030,6 +1108,9 @@ private static final long serialVersionUID = 0L;
       }
       if (other.probeState_ != 0) {
         setProbeStateValue(other.getProbeStateValue());
+      }
+      if (other.hasBackup()) {
+        mergeBackup(other.getBackup());
       }
       switch (other.getTradeOffCase()) {
         case QUALITY_WEIGHT: {
@@ -1134,6 +1215,13 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00000400;
               break;
             } // case 88
+            case 98: {
+              input.readMessage(
+                  internalGetBackupFieldBuilder().getBuilder(),
+                  extensionRegistry);
+              bitField0_ |= 0x00000800;
+              break;
+            } // case 98
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -2293,6 +2381,172 @@ private static final long serialVersionUID = 0L;
       probeState_ = 0;
       onChanged();
       return this;
+    }
+
+    private dev.pointsman.v1.Backup backup_;
+    private com.google.protobuf.SingleFieldBuilder<
+        dev.pointsman.v1.Backup, dev.pointsman.v1.Backup.Builder, dev.pointsman.v1.BackupOrBuilder> backupBuilder_;
+    /**
+     * <pre>
+     * What is asked when the probe or the checkpoint fails, before the fallback target
+     * is answered. Absent if there is nothing.
+     * </pre>
+     *
+     * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+     * @return Whether the backup field is set.
+     */
+    public boolean hasBackup() {
+      return ((bitField0_ & 0x00000800) != 0);
+    }
+    /**
+     * <pre>
+     * What is asked when the probe or the checkpoint fails, before the fallback target
+     * is answered. Absent if there is nothing.
+     * </pre>
+     *
+     * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+     * @return The backup.
+     */
+    public dev.pointsman.v1.Backup getBackup() {
+      if (backupBuilder_ == null) {
+        return backup_ == null ? dev.pointsman.v1.Backup.getDefaultInstance() : backup_;
+      } else {
+        return backupBuilder_.getMessage();
+      }
+    }
+    /**
+     * <pre>
+     * What is asked when the probe or the checkpoint fails, before the fallback target
+     * is answered. Absent if there is nothing.
+     * </pre>
+     *
+     * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+     */
+    public Builder setBackup(dev.pointsman.v1.Backup value) {
+      if (backupBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        backup_ = value;
+      } else {
+        backupBuilder_.setMessage(value);
+      }
+      bitField0_ |= 0x00000800;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What is asked when the probe or the checkpoint fails, before the fallback target
+     * is answered. Absent if there is nothing.
+     * </pre>
+     *
+     * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+     */
+    public Builder setBackup(
+        dev.pointsman.v1.Backup.Builder builderForValue) {
+      if (backupBuilder_ == null) {
+        backup_ = builderForValue.build();
+      } else {
+        backupBuilder_.setMessage(builderForValue.build());
+      }
+      bitField0_ |= 0x00000800;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What is asked when the probe or the checkpoint fails, before the fallback target
+     * is answered. Absent if there is nothing.
+     * </pre>
+     *
+     * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+     */
+    public Builder mergeBackup(dev.pointsman.v1.Backup value) {
+      if (backupBuilder_ == null) {
+        if (((bitField0_ & 0x00000800) != 0) &&
+          backup_ != null &&
+          backup_ != dev.pointsman.v1.Backup.getDefaultInstance()) {
+          getBackupBuilder().mergeFrom(value);
+        } else {
+          backup_ = value;
+        }
+      } else {
+        backupBuilder_.mergeFrom(value);
+      }
+      if (backup_ != null) {
+        bitField0_ |= 0x00000800;
+        onChanged();
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * What is asked when the probe or the checkpoint fails, before the fallback target
+     * is answered. Absent if there is nothing.
+     * </pre>
+     *
+     * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+     */
+    public Builder clearBackup() {
+      bitField0_ = (bitField0_ & ~0x00000800);
+      backup_ = null;
+      if (backupBuilder_ != null) {
+        backupBuilder_.dispose();
+        backupBuilder_ = null;
+      }
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What is asked when the probe or the checkpoint fails, before the fallback target
+     * is answered. Absent if there is nothing.
+     * </pre>
+     *
+     * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+     */
+    public dev.pointsman.v1.Backup.Builder getBackupBuilder() {
+      bitField0_ |= 0x00000800;
+      onChanged();
+      return internalGetBackupFieldBuilder().getBuilder();
+    }
+    /**
+     * <pre>
+     * What is asked when the probe or the checkpoint fails, before the fallback target
+     * is answered. Absent if there is nothing.
+     * </pre>
+     *
+     * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+     */
+    public dev.pointsman.v1.BackupOrBuilder getBackupOrBuilder() {
+      if (backupBuilder_ != null) {
+        return backupBuilder_.getMessageOrBuilder();
+      } else {
+        return backup_ == null ?
+            dev.pointsman.v1.Backup.getDefaultInstance() : backup_;
+      }
+    }
+    /**
+     * <pre>
+     * What is asked when the probe or the checkpoint fails, before the fallback target
+     * is answered. Absent if there is nothing.
+     * </pre>
+     *
+     * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+     */
+    private com.google.protobuf.SingleFieldBuilder<
+        dev.pointsman.v1.Backup, dev.pointsman.v1.Backup.Builder, dev.pointsman.v1.BackupOrBuilder> 
+        internalGetBackupFieldBuilder() {
+      if (backupBuilder_ == null) {
+        backupBuilder_ = new com.google.protobuf.SingleFieldBuilder<
+            dev.pointsman.v1.Backup, dev.pointsman.v1.Backup.Builder, dev.pointsman.v1.BackupOrBuilder>(
+                getBackup(),
+                getParentForChildren(),
+                isClean());
+        backup_ = null;
+      }
+      return backupBuilder_;
     }
 
     // @@protoc_insertion_point(builder_scope:pointsman.v1.Route)

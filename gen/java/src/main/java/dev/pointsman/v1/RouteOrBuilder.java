@@ -261,5 +261,35 @@ public interface RouteOrBuilder extends
    */
   dev.pointsman.v1.ProbeState getProbeState();
 
+  /**
+   * <pre>
+   * What is asked when the probe or the checkpoint fails, before the fallback target
+   * is answered. Absent if there is nothing.
+   * </pre>
+   *
+   * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+   * @return Whether the backup field is set.
+   */
+  boolean hasBackup();
+  /**
+   * <pre>
+   * What is asked when the probe or the checkpoint fails, before the fallback target
+   * is answered. Absent if there is nothing.
+   * </pre>
+   *
+   * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+   * @return The backup.
+   */
+  dev.pointsman.v1.Backup getBackup();
+  /**
+   * <pre>
+   * What is asked when the probe or the checkpoint fails, before the fallback target
+   * is answered. Absent if there is nothing.
+   * </pre>
+   *
+   * <code>.pointsman.v1.Backup backup = 12 [json_name = "backup"];</code>
+   */
+  dev.pointsman.v1.BackupOrBuilder getBackupOrBuilder();
+
   dev.pointsman.v1.Route.TradeOffCase getTradeOffCase();
 }

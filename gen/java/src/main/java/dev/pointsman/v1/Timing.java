@@ -168,7 +168,8 @@ private static final long serialVersionUID = 0L;
   private com.google.protobuf.Duration probe_;
   /**
    * <pre>
-   * From sending the request to vLLM to its HTTP answer.
+   * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+   * probe that asks no server.
    * </pre>
    *
    * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>
@@ -180,7 +181,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * From sending the request to vLLM to its HTTP answer.
+   * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+   * probe that asks no server.
    * </pre>
    *
    * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>
@@ -192,7 +194,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * From sending the request to vLLM to its HTTP answer.
+   * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+   * probe that asks no server.
    * </pre>
    *
    * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>
@@ -1265,7 +1268,8 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> probeBuilder_;
     /**
      * <pre>
-     * From sending the request to vLLM to its HTTP answer.
+     * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+     * probe that asks no server.
      * </pre>
      *
      * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>
@@ -1276,7 +1280,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * From sending the request to vLLM to its HTTP answer.
+     * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+     * probe that asks no server.
      * </pre>
      *
      * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>
@@ -1291,7 +1296,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * From sending the request to vLLM to its HTTP answer.
+     * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+     * probe that asks no server.
      * </pre>
      *
      * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>
@@ -1311,7 +1317,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * From sending the request to vLLM to its HTTP answer.
+     * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+     * probe that asks no server.
      * </pre>
      *
      * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>
@@ -1329,7 +1336,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * From sending the request to vLLM to its HTTP answer.
+     * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+     * probe that asks no server.
      * </pre>
      *
      * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>
@@ -1354,7 +1362,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * From sending the request to vLLM to its HTTP answer.
+     * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+     * probe that asks no server.
      * </pre>
      *
      * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>
@@ -1371,7 +1380,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * From sending the request to vLLM to its HTTP answer.
+     * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+     * probe that asks no server.
      * </pre>
      *
      * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>
@@ -1383,7 +1393,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * From sending the request to vLLM to its HTTP answer.
+     * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+     * probe that asks no server.
      * </pre>
      *
      * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>
@@ -1398,7 +1409,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * From sending the request to vLLM to its HTTP answer.
+     * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+     * probe that asks no server.
      * </pre>
      *
      * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>

@@ -93,7 +93,8 @@ public interface TimingOrBuilder extends
 
   /**
    * <pre>
-   * From sending the request to vLLM to its HTTP answer.
+   * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+   * probe that asks no server.
    * </pre>
    *
    * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>
@@ -102,7 +103,8 @@ public interface TimingOrBuilder extends
   boolean hasProbe();
   /**
    * <pre>
-   * From sending the request to vLLM to its HTTP answer.
+   * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+   * probe that asks no server.
    * </pre>
    *
    * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>
@@ -111,7 +113,8 @@ public interface TimingOrBuilder extends
   com.google.protobuf.Duration getProbe();
   /**
    * <pre>
-   * From sending the request to vLLM to its HTTP answer.
+   * From sending the request to vLLM to its HTTP answer; encoding the task, for a
+   * probe that asks no server.
    * </pre>
    *
    * <code>.google.protobuf.Duration probe = 4 [json_name = "probe"];</code>

@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package scorer
+
+const canVectorise = false
+
+func (p *product) multiplyVectorised(int, int) { panic("no vector instructions") }

@@ -214,7 +214,7 @@ func (d *Decider) compute(ctx context.Context, source *Source, req probe.Request
 	}
 	_, done = d.observer.Stage(ctx, StageScore)
 	began := time.Now()
-	probabilities, err := d.score(ctx, source, extraction.Values)
+	probabilities, err := d.score(source, extraction.Values)
 	timing.Score = new(time.Since(began))
 	done(err)
 	if err != nil {
@@ -227,15 +227,12 @@ func (d *Decider) compute(ctx context.Context, source *Source, req probe.Request
 	}, timing, nil
 }
 
-// score waits for a processor and scores.
-func (d *Decider) score(ctx context.Context, source *Source, features []float32) (scorer.Probabilities, error) {
+// score waits for a processor and scores. It waits whatever becomes of the ctx: the
+// computation goes on when its callers have left, and those ahead take milliseconds.
+func (d *Decider) score(source *Source, features []float32) (scorer.Probabilities, error) {
 	if d.scoring != nil {
-		select {
-		case d.scoring <- struct{}{}:
-			defer func() { <-d.scoring }()
-		case <-ctx.Done():
-			return scorer.Probabilities{}, fmt.Errorf("waiting for a processor: %w", context.Cause(ctx))
-		}
+		d.scoring <- struct{}{}
+		defer func() { <-d.scoring }()
 	}
 	return source.Checkpoint.Score(features)
 }

@@ -241,6 +241,7 @@ func TestAHostileVLLM(t *testing.T) {
 func TestAHostileFolder(t *testing.T) {
 	var w *world
 	var swap atomic.Bool
+	var swapping sync.WaitGroup
 	ready := make(chan struct{})
 	answer := func(rw http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -251,7 +252,7 @@ func TestAHostileFolder(t *testing.T) {
 			// The name goes to and fro between an unusable file of the folder and the good
 			// one outside, faster than any look.
 			stop := time.After(60 * time.Millisecond)
-			go func() {
+			swapping.Go(func() {
 				for i := 0; ; i++ {
 					select {
 					case <-stop:
@@ -267,7 +268,7 @@ func TestAHostileFolder(t *testing.T) {
 					}
 					_ = os.Rename(next, name)
 				}
-			}()
+			})
 		} else if err := hollow(name, 1<<40); err != nil {
 			http.Error(rw, "", http.StatusInternalServerError)
 			return
@@ -296,6 +297,7 @@ func TestAHostileFolder(t *testing.T) {
 			t.Fatalf("read what is outside of the folder: %v", resp)
 		}
 	}
+	swapping.Wait()
 	if content, err := os.ReadFile(secret); err != nil || !bytes.Equal(content, goodArtifact()) {
 		t.Errorf("what is outside of the folder was touched: %v", err)
 	}

@@ -201,7 +201,7 @@ func TestBadData(t *testing.T) {
 			for _, e := range s.Examples {
 				e.Labels[1] = labels.Missing
 			}
-		}, []string{"want at least 100", `"small" has 0 right`, `"small" has no label`}},
+		}, []string{"want at least 100", `"small" has 0 right`, `"small" has not both`}},
 		{"no features", 400, func(m *memoryRows, _ *labels.Set, r *Recipe) {
 			r.HoldOut = 0
 			m.rows, m.digests = m.rows[:397], m.digests[:397]

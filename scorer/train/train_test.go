@@ -173,6 +173,7 @@ func TestCalibrationIsFoldedIn(t *testing.T) {
 				sum, count = sum-math.Log(p.Mean(h)), count+1
 			case labels.Wrong:
 				sum, count = sum-math.Log(1-p.Mean(h)), count+1
+			case labels.Missing:
 			}
 		}
 		if math.Abs(sum/count-head.Loss) > 1e-5 {

@@ -20,7 +20,7 @@ build: need-go ## Build bin/pointsman
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/pointsman ./server/cmd/pointsman
 
 .PHONY: demo
-demo: build ## Run a whole service with stand-ins: no GPU, no Redis, no files
+demo: build ## Run a whole service: no GPU, no Redis, no files
 	@exec bin/pointsman demo
 
 .PHONY: test

@@ -270,20 +270,7 @@ func (r *CheckReport) text(offline bool) string {
 		fmt.Fprintf(&b, "WARNING  %s\n", w)
 	}
 	for _, rt := range r.Routes {
-		fmt.Fprintf(&b, "route    %s: probe %s, %s, fallback %s\n", rt.Name, rt.Probe, rt.TradeOff, rt.Fallback)
-		fmt.Fprintf(&b, "         checkpoint %s\n", rt.CheckpointDigest)
-		fmt.Fprintf(&b, "         encoder %s, %d layers x %d, PCA %d, %d members, heads %s\n",
-			rt.Encoder, rt.Layers, rt.HiddenSize, rt.PCADim, rt.EnsembleSize, strings.Join(rt.Heads, ", "))
-		if k := rt.Backup; k != nil {
-			fmt.Fprintf(&b, "         backup: probe %s, encoder %s, %d members, checkpoint %s\n", k.Probe, k.Encoder, k.EnsembleSize, k.CheckpointDigest)
-		}
-		switch {
-		case rt.LaunchFlag != "":
-			fmt.Fprintf(&b, "         vLLM needs %s\n", rt.LaunchFlag)
-		case rt.Encoder == lexical.Encoder: // asks no vLLM
-		default:
-			fmt.Fprintf(&b, "         the checkpoint does not say which %d vLLM layers it wants (vllm_layer_ids)\n", rt.Layers)
-		}
+		rt.write(&b)
 	}
 	for _, p := range r.Probes {
 		if p.Error != "" {
@@ -324,4 +311,22 @@ func (r *CheckReport) text(offline bool) string {
 		fmt.Fprintf(&b, "%s: good\n", r.Config)
 	}
 	return b.String()
+}
+
+// write is the route's part of the report for people.
+func (rt *RouteCheck) write(b *strings.Builder) {
+	fmt.Fprintf(b, "route    %s: probe %s, %s, fallback %s\n", rt.Name, rt.Probe, rt.TradeOff, rt.Fallback)
+	fmt.Fprintf(b, "         checkpoint %s\n", rt.CheckpointDigest)
+	fmt.Fprintf(b, "         encoder %s, %d layers x %d, PCA %d, %d members, heads %s\n",
+		rt.Encoder, rt.Layers, rt.HiddenSize, rt.PCADim, rt.EnsembleSize, strings.Join(rt.Heads, ", "))
+	if k := rt.Backup; k != nil {
+		fmt.Fprintf(b, "         backup: probe %s, encoder %s, %d members, checkpoint %s\n", k.Probe, k.Encoder, k.EnsembleSize, k.CheckpointDigest)
+	}
+	switch {
+	case rt.LaunchFlag != "":
+		fmt.Fprintf(b, "         vLLM needs %s\n", rt.LaunchFlag)
+	case rt.Encoder == lexical.Encoder: // asks no vLLM
+	default:
+		fmt.Fprintf(b, "         the checkpoint does not say which %d vLLM layers it wants (vllm_layer_ids)\n", rt.Layers)
+	}
 }

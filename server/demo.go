@@ -132,8 +132,8 @@ routes:
     probe: words
     checkpoint: ./learned
     targets:
-      - { name: strong, tier: strong, model: gpt-4-1106-preview, head: gpt-4-1106, cost: 1.0 }
-      - { name: weak, tier: weak, model: mixtral-8x7b-instruct, head: mixtral-8x7b, cost: 0.05 }
+      - { name: strong, tier: strong, model: provider/strong-model, head: gpt-4-1106, cost: 1.0 }
+      - { name: weak, tier: weak, model: provider/weak-model, head: mixtral-8x7b, cost: 0.05 }
     policy: { tolerance: 0.1 }
   stand-in:
     probe: stand-in

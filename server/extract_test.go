@@ -286,7 +286,8 @@ func TestExtractUsesTheConfiguredProbe(t *testing.T) {
 		row    func(task string) []float32
 	}{
 		{
-			"sim", []int{1, 2, 3},
+			"sim",
+			[]int{1, 2, 3},
 			features.Header{Encoder: "m/sim", Layers: 3, HiddenSize: 8, VLLMLayerIDs: []int{1, 2, 3}},
 			func(task string) []float32 { return vllmsim.Features(task, 3, 8, vllmsim.BF16) },
 		},

@@ -3,18 +3,32 @@ package server
 import (
 	"bytes"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// chunks notes every write that comes through.
-type chunks struct{ all []string }
+// chunks notes every write that comes through. They come from the caller and from
+// the timer.
+type chunks struct {
+	mu  sync.Mutex
+	all []string
+}
 
 func (c *chunks) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.all = append(c.all, string(p))
 	return len(p), nil
+}
+
+func (c *chunks) seen() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.all)
 }
 
 func TestLinesAreGatheredAndNoneIsLost(t *testing.T) {
@@ -25,8 +39,8 @@ func TestLinesAreGatheredAndNoneIsLost(t *testing.T) {
 		wantChunks := func(when string, want int) {
 			t.Helper()
 			synctest.Wait()
-			if len(out.all) != want {
-				t.Fatalf("%s: %d writes, want %d: %q", when, len(out.all), want, out.all)
+			if len(out.seen()) != want {
+				t.Fatalf("%s: %d writes, want %d: %q", when, len(out.seen()), want, out.seen())
 			}
 		}
 
@@ -48,7 +62,7 @@ func TestLinesAreGatheredAndNoneIsLost(t *testing.T) {
 		log.Info("five")
 		b.flush()
 		wantChunks("at the end", 3)
-		all := strings.Join(out.all, "")
+		all := strings.Join(out.seen(), "")
 		for _, line := range []string{"one", "two", "three", "four", "five"} {
 			if strings.Count(all, "msg="+line+"\n")+strings.Count(all, "msg="+line+" ") != 1 {
 				t.Errorf("the line %q is not there once: %q", line, all)

@@ -8,11 +8,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/pointsman-dev/pointsman/cache/rediscache/redistest"
+	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 	"github.com/pointsman-dev/pointsman/server"
 )
 
@@ -32,11 +43,55 @@ func TestTracesInJaeger(t *testing.T) {
 	t.Setenv("OTEL_METRICS_EXPORTER", "none") // Jaeger takes traces
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50") // ms; the default of 5 s is long for a test
 	testTraces(t, j)
+	t.Run("a gateway's call", func(t *testing.T) { testGatewayTrace(t, j) })
 
 	var services struct{ Data []string }
 	j.get(t, "/api/services", &services)
-	if got := strings.Join(services.Data, " "); got != "pointsman" {
-		t.Errorf("services %q, want pointsman", got)
+	slices.Sort(services.Data)
+	if got := strings.Join(services.Data, " "); got != "gateway pointsman" {
+		t.Errorf("services %q, want gateway and pointsman", got)
+	}
+}
+
+// testGatewayTrace calls as a gateway does that exports spans of its own, and holds
+// that one trace in Jaeger has both sides of the call.
+func testGatewayTrace(t *testing.T, j *jaeger) {
+	w := start(t, setup{})
+	exporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithEndpoint(j.otlp), otlptracegrpc.WithInsecure())
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider := trace.NewTracerProvider(trace.WithSyncer(exporter), trace.WithResource(
+		resource.NewSchemaless(attribute.String("service.name", "gateway"))))
+	conn, err := grpc.NewClient(w.conn.Target(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithStatsHandler(otelgrpc.NewClientHandler(
+			otelgrpc.WithTracerProvider(provider), otelgrpc.WithPropagators(propagation.TraceContext{}))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, span := provider.Tracer("gateway").Start(t.Context(), "POST /v1/chat/completions")
+	if _, err := pointsmanv1.NewDecisionServiceClient(conn).Decide(ctx, task("Through a gateway.")); err != nil {
+		t.Fatal(err)
+	}
+	span.End()
+	if err := provider.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const want = "POST /v1/chat/completions\n  " + decideSpan + "\n    " + decideSpan + `
+      cache compute
+        probe
+          probe queue
+          chat test/encoder
+          probe artifact
+          probe pool
+        score
+      policy
+`
+	spans := j.spans(t, span.SpanContext().TraceID().String(), strings.Count(want, "\n"))
+	if got := spanTree(spans, ""); got != want {
+		t.Errorf("the trace is\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -129,8 +184,8 @@ func (j *jaeger) spans(t *testing.T, traceID string, wanted int) []span {
 			return err.Error()
 		}
 		found = nil
-		for _, trace := range answer.Data {
-			for _, s := range trace.Spans {
+		for _, one := range answer.Data {
+			for _, s := range one.Spans {
 				found = append(found, fromJaeger(s))
 			}
 		}

@@ -13,7 +13,7 @@ const (
 )
 
 // extend takes one more code point into a hash.
-func extend(h uint64, r rune) uint64 { return (h ^ uint64(r)) * fnvPrime } //nolint:gosec // code points are not negative
+func extend(h uint64, r rune) uint64 { return (h ^ uint64(r)) * fnvPrime }
 
 // count counts a hashed sequence, up or down as its hash says.
 func count(into []int64, h uint64) {

@@ -88,7 +88,7 @@ func (s *shape) fill(out []float32) {
 	}
 }
 
-// countStep is 1, 2, 3, then four steps in each doubling: 4, 5, 6, 7, 8, 10, …
+// countStep is 1, 2, 3, then four steps in each doubling: 4, 5, 6, 7, 8, 10 and so on.
 func countStep(i int) int {
 	if i < 3 {
 		return i + 1

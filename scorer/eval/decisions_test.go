@@ -86,6 +86,9 @@ func replay(t *testing.T, record, outcomes string) *Sample {
 // every outcome, and with those of the served target alone, as a shadow route has
 // them.
 func TestReplayAWeekOfShadowTraffic(t *testing.T) {
+	if raceEnabled {
+		t.Skip("takes a minute under the race detector, and starts no goroutine")
+	}
 	const tolerance = 0.2
 	for _, c := range []struct {
 		name  string

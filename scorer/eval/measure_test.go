@@ -150,19 +150,22 @@ func TestFirstShareSkipsNothing(t *testing.T) {
 
 // Perfect predictions have an ECE, and no excess of it; shifted ones have.
 func TestExcessECE(t *testing.T) {
+	if raceEnabled {
+		t.Skip("takes a minute under the race detector, and starts no goroutine")
+	}
 	for _, c := range []struct {
 		name    string
 		shift   float64
 		without bool // the interval contains 0
 	}{{"perfect", 0, true}, {"shifted", 0.08, false}} {
 		t.Run(c.name, func(t *testing.T) {
-			s := synthetic(2000, 7)
+			s := synthetic(1500, 7)
 			for h := range s.Probabilities {
 				for i, p := range s.Probabilities[h] {
 					s.Probabilities[h][i] = max(0, p-c.shift)
 				}
 			}
-			report, err := Measure(s, Options{Resamples: 300})
+			report, err := Measure(s, Options{Resamples: 200})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,6 +203,9 @@ func synthetic(n int, seed uint64) *Sample {
 
 // A 95 % interval must hold the truth about 95 times in 100.
 func TestIntervalsCover(t *testing.T) {
+	if raceEnabled {
+		t.Skip("takes minutes under the race detector, and starts no goroutine")
+	}
 	truth, err := Measure(synthetic(50_000, 1), Options{Resamples: 2, Policies: []scorer.TradeOff{scorer.Tolerance(0.3)}})
 	if err != nil {
 		t.Fatal(err)

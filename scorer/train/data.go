@@ -210,8 +210,11 @@ func (d *Data) check(train, validation []int, pcaDim int) error {
 			fault("%q has %d right and %d wrong answers to train on (%d without a label), want at least %d of each",
 				name, right, wrong, missing, minOfClass)
 		}
-		if !slices.ContainsFunc(validation, func(i int) bool { return d.label(i, h) != labels.Missing }) {
-			fault("%q has no label among the %d validation rows", name, len(validation))
+		has := func(l labels.Label) bool {
+			return slices.ContainsFunc(validation, func(i int) bool { return d.label(i, h) == l })
+		}
+		if !has(labels.Right) || !has(labels.Wrong) {
+			fault("%q has not both a right and a wrong answer among the %d validation rows", name, len(validation))
 		}
 	}
 	if len(faults) > 0 {

@@ -25,6 +25,9 @@ type referencePart struct {
 // The trainer agrees with scikit-learn on the same rows and the same recipe, less
 // dropout, which scikit-learn has not.
 func TestAgreesWithScikitLearn(t *testing.T) {
+	if raceEnabled {
+		t.Skip("takes minutes under the race detector; the other tests train in parallel too")
+	}
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3")

@@ -41,11 +41,11 @@ func (r *Result) save(dir string) (err error) {
 	if err := CheckTarget(dir); err != nil {
 		return err
 	}
-	staging, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+"-*") //nolint:gosec // as above
+	staging, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+"-*")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(staging)) }()
+	defer func() { err = errors.Join(err, os.RemoveAll(staging)) }() //nolint:gosec // made above
 	whole := filepath.Join(staging, "checkpoint")
 	if err := scorer.Save(whole, r.Manifest, r.Tensors); err != nil {
 		return err

@@ -141,6 +141,47 @@ func TestCrossValidationChooses(t *testing.T) {
 	}
 }
 
+// The correction that the record tells of is in the checkpoint: its loss on the
+// validation rows is the one recorded after it.
+func TestCalibrationIsFoldedIn(t *testing.T) {
+	r := quick()
+	result := trainQuick(t.Context(), t, r, Options{})
+	dir := newDir(t)
+	if err := result.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	checkpoint, err := scorer.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, set := world(700, 20, 1)
+	data := join(t, rows, set, r)
+	all := make([]int, data.Len())
+	for i := range all {
+		all[i] = i
+	}
+	_, validation := data.split(all, r.TrainShare, r.Seed)
+	for h, head := range result.Record.Heads {
+		sum, count := 0.0, 0.0
+		for _, i := range validation {
+			p, err := checkpoint.Score(rows.rows[data.source[i]])
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch data.label(i, h) {
+			case labels.Right:
+				sum, count = sum-math.Log(p.Mean(h)), count+1
+			case labels.Wrong:
+				sum, count = sum-math.Log(1-p.Mean(h)), count+1
+			case labels.Missing:
+			}
+		}
+		if math.Abs(sum/count-head.Loss) > 1e-5 {
+			t.Errorf("%s: loss %v, recorded %v", head.Head, sum/count, head.Loss)
+		}
+	}
+}
+
 // Interrupting keeps what is there: the members that were done and the best epochs
 // of the others.
 func TestInterruptKeepsTheBestSoFar(t *testing.T) {
@@ -201,7 +242,7 @@ func TestBadData(t *testing.T) {
 			for _, e := range s.Examples {
 				e.Labels[1] = labels.Missing
 			}
-		}, []string{"want at least 100", `"small" has 0 right`, `"small" has no label`}},
+		}, []string{"want at least 100", `"small" has 0 right`, `"small" has not both`}},
 		{"no features", 400, func(m *memoryRows, _ *labels.Set, r *Recipe) {
 			r.HoldOut = 0
 			m.rows, m.digests = m.rows[:397], m.digests[:397]

@@ -31,6 +31,9 @@ type limits struct {
 	loText, hiText string
 }
 
+// yes is what a tag that is on says.
+const yes = "true"
+
 // fieldsOf lists the keys of a section at path, in the struct's order.
 func fieldsOf(section reflect.Type, path string) []field {
 	fields := make([]field, 0, section.NumField())
@@ -42,11 +45,11 @@ func fieldsOf(section reflect.Type, path string) []field {
 		f := field{
 			key: key, path: joinPath(path, key), index: sf.Index, typ: sf.Type,
 			doc:    sf.Tag.Get("doc"),
-			need:   sf.Tag.Get("need") == "true",
-			isPath: sf.Tag.Get("path") == "true",
+			need:   sf.Tag.Get("need") == yes,
+			isPath: sf.Tag.Get("path") == yes,
 		}
 		f.kind = ProbeKind(sf.Tag.Get("kind"))
-		if need := sf.Tag.Get("need"); need != "true" {
+		if need := sf.Tag.Get("need"); need != yes {
 			f.needKind = ProbeKind(need)
 		}
 		if text, ok := sf.Tag.Lookup("range"); ok {

@@ -36,6 +36,9 @@ func appendReference(docs []FieldDoc, section reflect.Value, at string) []FieldD
 			Path: sub.path, Type: typeName(sub), Default: defaultText(v, sub), Limits: limitsText(sub),
 			Required: (sub.need || sub.needKind != "") && defaultText(v, sub) == "", Doc: sub.doc,
 		})
+		if sub.kind != "" {
+			docs[len(docs)-1].Doc += " Only for kind " + string(sub.kind) + "."
+		}
 		switch inner, path := nested(sub); {
 		case inner == nil:
 		case v.Kind() == reflect.Struct: // its own values are the defaults

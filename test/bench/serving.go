@@ -239,7 +239,7 @@ var errStrays = errors.New("too many answers came from elsewhere")
 
 // steady repeats a loop that was disturbed, a few times.
 func (w *way) steady(run func() error) error {
-	const tries = 3
+	const tries = 6
 	var err error
 	for range tries {
 		if err = run(); !errors.Is(err, errStrays) {

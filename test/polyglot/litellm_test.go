@@ -5,11 +5,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 )
 
 // TestLiteLLM runs the hook in the real LiteLLM proxy.
@@ -22,7 +25,9 @@ func TestLiteLLM(t *testing.T) {
 	run(t, dir, nil, "python3", "-m", "venv", "venv")
 	run(t, dir, nil, "venv/bin/pip", "install", "--quiet", "litellm[proxy]==1.100.0", "./stubs")
 
-	relay, models := startRelay(t, startDemo(t)), startModels(t)
+	demo := startDemo(t)
+	relay, models := startRelay(t, demo), startModels(t)
+	nameModels(t, filepath.Join(dir, "proxy/config.yaml"), ask(t, demo, easyTask))
 	port := freePort(t)
 	proxy := exec.Command(filepath.Join(dir, "venv/bin/litellm"), "--config", "config.yaml", "--host", "127.0.0.1", "--port", port)
 	proxy.Dir = filepath.Join(dir, "proxy")
@@ -35,7 +40,7 @@ func TestLiteLLM(t *testing.T) {
 	url := "http://127.0.0.1:" + port
 	awaitHTTP(t, url+"/health/liveliness")
 
-	ask := func(t *testing.T, model, task string) seenChat {
+	post := func(t *testing.T, model, task string) seenChat {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/chat/completions", strings.NewReader(chat(t, task, map[string]any{"model": model})))
 		if err != nil {
@@ -58,23 +63,49 @@ func TestLiteLLM(t *testing.T) {
 		}
 		return forwarded[0]
 	}
-	for task, server := range map[string]string{easyTask: "weak", hardTask: "strong"} {
-		got := ask(t, "auto", task)
-		if got.server != server || got.body["model"] != "provider/"+server+"-model" {
-			t.Errorf("%q: forwarded %+v", task, got)
+	for _, task := range []string{easyTask, hardTask} {
+		want := ask(t, demo, task)
+		got := post(t, "auto", task)
+		if got.server != want.GetTarget() || got.body["model"] != want.GetModel() {
+			t.Errorf("%q: forwarded %+v, want %s", task, got, want.GetTarget())
 		}
 		asked := relay.take()
 		if len(asked) != 1 || !sameTrace(asked[0].traceparent...) || asked[0].remaining <= 0 {
 			t.Errorf("%q: Pointsman was asked %+v", task, asked)
 		}
 	}
-	if got := ask(t, "provider/weak-model", hardTask); got.server != "weak" || len(relay.take()) != 0 {
+	if got := post(t, modelOf(ask(t, demo, easyTask), "weak"), hardTask); got.server != "weak" || len(relay.take()) != 0 {
 		t.Errorf("a request for a model was not left alone: %+v", got)
 	}
 	relay.stop()
-	if got := ask(t, "auto", easyTask); got.server != "strong" {
+	if got := post(t, "auto", easyTask); got.server != "strong" {
 		t.Errorf("without Pointsman: forwarded %+v", got)
 	}
+}
+
+// nameModels puts the demo's model names in the place of the example's.
+func nameModels(t *testing.T, path string, decision *pointsmanv1.DecideResponse) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer(
+		"provider/strong-model", modelOf(decision, "strong"), "provider/weak-model", modelOf(decision, "weak"),
+	).Replace(string(data))
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// modelOf is the model of a target in a decision's scores.
+func modelOf(decision *pointsmanv1.DecideResponse, target string) string {
+	for _, s := range decision.GetScores() {
+		if s.GetTarget() == target {
+			return s.GetModel()
+		}
+	}
+	return ""
 }
 
 // awaitHTTP waits until a URL answers 200.

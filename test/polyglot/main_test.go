@@ -16,6 +16,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 )
 
 // repoRoot is the repository, seen from this package.
@@ -69,6 +74,24 @@ func startDemo(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return start(t, exec.Command(path, "demo", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"), grpcLine)
+}
+
+// ask asks a server directly: what the programs under test are compared with, so
+// that they follow whatever the demo serves.
+func ask(t *testing.T, address, task string) *pointsmanv1.DecideResponse {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	answer, err := pointsmanv1.NewDecisionServiceClient(conn).Decide(t.Context(), &pointsmanv1.DecideRequest{
+		Input: &pointsmanv1.DecideRequest_Task{Task: task},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
 }
 
 // start runs a program until the test ends and returns what the pattern finds in

@@ -11,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/pointsman-dev/pointsman/scorer/eval"
 	"github.com/pointsman-dev/pointsman/scorer/features"
+	"github.com/pointsman-dev/pointsman/server/record"
 )
 
 // judged writes tasks with features that tell which model is right.
@@ -123,6 +126,28 @@ func TestEvaluateADecisionRecord(t *testing.T) {
 	code, out, errs = pointsman(t, "", "calibrate", "--decisions", record, "--strong-share", "0.25", "--resamples", "50")
 	if code != 0 || !strings.Contains(out, "25.0 %") {
 		t.Errorf("calibrate: exit %d\n%s%s", code, out, errs)
+	}
+}
+
+// The record is written by one package and read by another, which share no type.
+func TestWhatServeRecordsIsRead(t *testing.T) {
+	entry, err := json.Marshal(record.Entry{
+		DecisionID: "id", Route: "main", Mode: "SHADOW", Target: "strong", ShadowTarget: "weak", TaskDigest: "task", CheckpointDigest: "sha256:c",
+		Targets: []record.Target{{Target: "strong", Head: "a", Probability: 0.9, Cost: 2}, {Target: "weak", Head: "b", Probability: 0.7, Cost: 0.5}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := eval.ReadDecisions(bytes.NewReader(append(entry, '\n')))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []eval.Decision{{
+		ID: "id", Route: "main", TaskDigest: "task", Checkpoint: "sha256:c", Line: 1,
+		Targets: []eval.DecisionTarget{{Target: "strong", Head: "a", Probability: 0.9, Cost: 2}, {Target: "weak", Head: "b", Probability: 0.7, Cost: 0.5}},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

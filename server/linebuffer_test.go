@@ -4,15 +4,21 @@ import (
 	"bytes"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
 // chunks notes every write that comes through.
-type chunks struct{ all []string }
+type chunks struct {
+	mu  sync.Mutex // a timer's write and the test's look are ordered by the fake clock alone
+	all []string
+}
 
 func (c *chunks) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.all = append(c.all, string(p))
 	return len(p), nil
 }
@@ -25,6 +31,8 @@ func TestLinesAreGatheredAndNoneIsLost(t *testing.T) {
 		wantChunks := func(when string, want int) {
 			t.Helper()
 			synctest.Wait()
+			out.mu.Lock()
+			defer out.mu.Unlock()
 			if len(out.all) != want {
 				t.Fatalf("%s: %d writes, want %d: %q", when, len(out.all), want, out.all)
 			}

@@ -99,6 +99,18 @@ bench-scale: need-go ## Simulate replicas, popularity and caches
 bench-go: need-go ## Run the Go benchmarks COUNT times (default 6), for benchstat
 	$(GO) test -run '^$$' -bench . -benchmem -count $${COUNT:-6} ./...
 
+.PHONY: chaos
+chaos: need-go need-redis ## Drive two replicas through CHAOS (default 10m) of every trouble; the seed is printed
+	POINTSMAN_CHAOS=$${CHAOS:-10m} $(GO) test ./test -run '^TestChaos$$' -count=1 -timeout 30m -v
+	POINTSMAN_SOAK=30s $(GO) test ./test -run '^TestReloadUnderLoad$$' -count=1 -v
+
+# A machine without a way to the database cannot check, and says so.
+.PHONY: vuln
+vuln: need-go ## Look for known vulnerabilities in what the program uses
+	@out=$$($(TOOL) govulncheck ./... 2>&1) && { echo "$$out"; exit 0; }; code=$$?; \
+	if grep -q 'fetching vulnerabilities' <<<"$$out"; then echo "SKIPPED: the vulnerability database, https://vuln.go.dev, cannot be reached"; exit 0; fi; \
+	echo "$$out"; exit $$code
+
 .PHONY: fuzz
 fuzz: need-go ## Run every fuzz target for FUZZTIME (default 30s)
 	@for pkg in $$($(GO) list ./...); do \

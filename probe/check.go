@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"syscall"
 )
 
 // Report is what [VLLM.Check] found; after an error, what was found until then.
@@ -39,6 +40,9 @@ func (v *VLLM) Check(ctx context.Context, prompt string, shape Shape) (Report, e
 			warn("hidden_states_dir cannot be listed (%v): the sweep will not work", bare(listErr))
 		}
 	}
+	for _, w := range v.folder.space(v.cfg.MaxOutstandingBytes) {
+		warn("%s", w)
+	}
 	if report.Foreign > 0 {
 		warn("hidden_states_dir holds %d artifacts or locks of other clients: vLLM writes one for every request, ours or "+
 			"not, and a full folder can stop it", report.Foreign)
@@ -50,6 +54,28 @@ func (v *VLLM) Check(ctx context.Context, prompt string, shape Shape) (Report, e
 		warn("the artifact or its lock could not be removed: this process needs write permission on hidden_states_dir")
 	}
 	return report, err
+}
+
+// space compares the folder's file system, and its owner, with what the probe needs.
+func (f *folder) space(outstanding int64) []string {
+	info, err := os.Stat(f.dir)
+	if err != nil {
+		return nil // Warnings has it
+	}
+	var warnings []string
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && os.Geteuid() != 0 && int(stat.Uid) != os.Geteuid() && info.Mode().Perm()&0o020 == 0 {
+		warnings = append(warnings, fmt.Sprintf("hidden_states_dir: belongs to user %d and is closed to the group; this process is user %d and cannot "+
+			"remove what vLLM writes", stat.Uid, os.Geteuid()))
+	}
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(f.dir, &fs); err != nil {
+		return warnings
+	}
+	if size := int64(fs.Blocks) * int64(fs.Bsize); size > 0 && outstanding > size/2 { //nolint:unconvert // Bsize is narrower on other systems
+		warnings = append(warnings, fmt.Sprintf("hidden_states_dir: its file system holds %d MiB, and max_outstanding_bytes is %d MiB: a full folder can "+
+			"stop vLLM; set max_outstanding_bytes to half of what it holds", size>>20, outstanding>>20))
+	}
+	return warnings
 }
 
 // Warnings says what is wrong with the folder as it is now: nothing is sent and nothing changed. An artifact holds the

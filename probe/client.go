@@ -39,16 +39,19 @@ var errRequestTime = errors.New("request_timeout is over")
 type client struct {
 	transport *http.Transport
 	url       string
+	healthURL string
 	key       string
 	model     string
 	kwargs    json.RawMessage // chat_template_kwargs; nil: not sent
 }
 
 func newClient(cfg Config) (*client, error) {
+	base := strings.TrimRight(cfg.Endpoint.BaseURL, "/")
 	c := &client{
-		url:   strings.TrimRight(cfg.Endpoint.BaseURL, "/") + "/chat/completions",
-		key:   cfg.APIKey,
-		model: cfg.Model,
+		url:       base + "/chat/completions",
+		healthURL: strings.TrimSuffix(base, "/v1") + "/health",
+		key:       cfg.APIKey,
+		model:     cfg.Model,
 	}
 	if len(cfg.ChatTemplateKwargs) > 0 {
 		kwargs, err := json.Marshal(cfg.ChatTemplateKwargs)

@@ -13,6 +13,9 @@ type health struct {
 	lastError     error
 	lastSuccess   time.Time
 	typical       time.Duration
+	ejection      Breaker // when, and for how long, a group passes the endpoint over
+	failures      int     // in a row, of any kind that is not the task's fault
+	ejectedUntil  time.Time
 	removalFailed bool // said in the log, and not put right since
 }
 
@@ -27,6 +30,7 @@ func (h *health) note(took time.Duration, err error) {
 	switch {
 	case err == nil:
 		h.lastError, h.lastSuccess = nil, time.Now()
+		h.failures, h.ejectedUntil = 0, time.Time{}
 		if h.typical == 0 {
 			h.typical = took
 		}
@@ -34,7 +38,20 @@ func (h *health) note(took time.Duration, err error) {
 	case errors.Is(err, ErrRejected), errors.Is(err, ErrClosed), errors.Is(err, ErrCircuitOpen):
 	default:
 		h.lastError = err
+		h.failures++
+		if h.failures >= h.ejection.Failures {
+			h.ejectedUntil = time.Now().Add(h.ejection.OpenFor)
+		}
 	}
+}
+
+// ejected says whether the endpoint failed so often in a row that another should be asked. The breaker looks only at
+// whether vLLM answers; this also at what it answers, since an endpoint that fails fast has the least work. After its
+// time one more failure ejects it again.
+func (h *health) ejected() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.ejectedUntil.IsZero() && time.Now().Before(h.ejectedUntil)
 }
 
 // noteRemoval logs that artifacts cannot be removed, once until it works again: every one that stays holds a prompt.

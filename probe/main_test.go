@@ -106,6 +106,7 @@ func (f *fakeVLLM) config() Config {
 	cfg.Endpoint = Endpoint{BaseURL: f.URL + "/v1", HiddenStatesDir: f.dir}
 	cfg.RequestTimeout = 5 * time.Second
 	cfg.ArtifactTimeout = 100 * time.Millisecond
+	cfg.HealthInterval = 0 // a fake answers everything as if it were asked about a task
 	return cfg
 }
 

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,6 +23,7 @@ type VLLM struct {
 	client   *client
 	folder   *folder
 	gate     *gate
+	room     *room
 	breaker  *breaker
 	sweeper  *sweeper
 	observer Observer
@@ -29,6 +31,8 @@ type VLLM struct {
 	workers  *workers
 	instance string // random, in the names of this process's artifacts
 	health   health
+	// unhealthy is set while vLLM's own health check fails.
+	unhealthy atomic.Bool
 
 	// The probe's own two ends, not those of any request: closing stops admission and the sweeper; halted cuts off
 	// what was sent.
@@ -55,7 +59,9 @@ func New(cfg Config, opts ...Option) (*VLLM, error) {
 	}
 	v := &VLLM{
 		cfg:      cfg,
+		health:   health{ejection: cfg.Breaker},
 		gate:     newGate(cfg.MaxInFlight, cfg.MaxQueue, cfg.QueueTimeout),
+		room:     newRoom(cfg.MaxOutstandingBytes),
 		observer: NopObserver{},
 		log:      slog.New(slog.DiscardHandler),
 		workers:  newWorkers(runtime.GOMAXPROCS(0)),
@@ -80,6 +86,9 @@ func New(cfg Config, opts ...Option) (*VLLM, error) {
 	v.halted, v.halt = context.WithCancel(context.Background())
 	v.sweeper = &sweeper{folder: v.folder, cfg: cfg.Sweep, observer: v.observer, log: v.log}
 	v.running.Go(func() { v.sweeper.run(v.closing) })
+	if cfg.HealthInterval > 0 {
+		v.running.Go(func() { v.watchHealth(v.closing, cfg.HealthInterval) })
+	}
 	return v, nil
 }
 
@@ -107,7 +116,7 @@ func (v *VLLM) extract(ctx context.Context, req Request) (out outcome, err error
 	}
 	defer v.running.Done()
 
-	leave, err := v.queue(ctx, &out)
+	leave, err := v.queue(ctx, req, &out)
 	if err != nil {
 		return out, err
 	}
@@ -124,6 +133,7 @@ func (v *VLLM) extract(ctx context.Context, req Request) (out outcome, err error
 		return out, err
 	}
 	err = v.collect(work, answer, req.Shape, requestID, &out)
+	v.room.learn(len(req.Task), out.artifact)
 	return out, err
 }
 
@@ -138,8 +148,8 @@ func (v *VLLM) begin() error {
 	return nil
 }
 
-// queue waits for a slot. It fails at once while the circuit is open.
-func (v *VLLM) queue(ctx context.Context, out *outcome) (leave func(), err error) {
+// queue waits for a slot, and for room in the folder. It fails at once while the circuit is open.
+func (v *VLLM) queue(ctx context.Context, req Request, out *outcome) (leave func(), err error) {
 	start := time.Now()
 	ctx, end := v.observer.Stage(ctx, StageQueue)
 	defer func() {
@@ -151,7 +161,16 @@ func (v *VLLM) queue(ctx context.Context, out *outcome) (leave func(), err error
 	}
 	ctx, cancel := cancelWith(ctx, v.closing)
 	defer cancel()
-	return v.gate.enter(ctx)
+	leaveGate, err := v.gate.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	leaveRoom, err := v.room.enter(ctx, v.room.estimate(req), v.cfg.QueueTimeout-time.Since(start))
+	if err != nil {
+		leaveGate()
+		return nil, err
+	}
+	return func() { leaveRoom(); leaveGate() }, nil
 }
 
 // detach returns a context that carries what ctx carries, but ends only with the returned function or when the probe
@@ -247,6 +266,12 @@ func fileError(doing string, err error) error {
 func (v *VLLM) Status() Status {
 	s := v.health.status()
 	s.State = max(s.State, v.breaker.state())
+	if v.unhealthy.Load() {
+		s.State = StateDown
+		if s.LastError == "" {
+			s.LastError = "vLLM's health check fails"
+		}
+	}
 	s.InFlight = int(v.gate.inFlight.Load())
 	s.Queued = int(min(v.gate.queued.Load(), v.gate.maxQueue)) // refused ones count for a moment
 	s.Capacity = v.cfg.MaxInFlight

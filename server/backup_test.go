@@ -54,7 +54,7 @@ func giveBackup(t testing.TB, route *Route) {
 		cfg: &config.Config{Probes: map[string]config.Probe{
 			"words": {Kind: config.ProbeKindLexical, Encoder: lexical.Encoder},
 		}},
-		probes:      map[string]Prober{"words": p},
+		probes:      map[string]*heldProbe{"words": {Prober: p}},
 		checkpoints: map[string]*scorer.Checkpoint{},
 	}
 	if route.Backup, err = b.source("words", dir, route.Targets); err != nil {

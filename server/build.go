@@ -20,14 +20,17 @@ import (
 
 // buildSnapshot loads the checkpoints and makes the routes of a configuration. It
 // reports everything that is wrong, and warns of what is allowed but likely a
-// mistake. A checkpoint that several routes use is loaded once. A probe that is
-// missing has been reported already.
-func buildSnapshot(cfg *config.Config, probes map[string]Prober) (*Snapshot, []string, error) {
+// mistake. A checkpoint that several routes use is loaded once, and one that did not
+// change since previous is kept. A probe that is missing has been reported already.
+func buildSnapshot(cfg *config.Config, probes map[string]*heldProbe, previous *generation) (*Snapshot, []string, error) {
 	var (
 		errs     []error
 		warnings []string
-		snapshot = &Snapshot{routes: map[string]*Route{}, defaultRoute: cfg.DefaultRoute}
-		b        = builder{cfg: cfg, probes: probes, checkpoints: map[string]*scorer.Checkpoint{}}
+		snapshot = &Snapshot{
+			routes: map[string]*Route{}, defaultRoute: cfg.DefaultRoute,
+			overrides: overridesAllowed(cfg.GRPC.Overrides),
+		}
+		b = builder{cfg: cfg, probes: probes, checkpoints: map[string]*scorer.Checkpoint{}, previous: previous}
 	)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Routes)) {
 		route, err := b.route(name)
@@ -44,14 +47,20 @@ func buildSnapshot(cfg *config.Config, probes map[string]Prober) (*Snapshot, []s
 // builder makes routes.
 type builder struct {
 	cfg    *config.Config
-	probes map[string]Prober
+	probes map[string]*heldProbe
 	// checkpoints are those that have been loaded, by folder.
 	checkpoints map[string]*scorer.Checkpoint
+	// previous is what is in use; nil at the start.
+	previous *generation
 }
 
 // route makes a route of its configuration and its checkpoints.
 func (b *builder) route(name string) (*Route, error) {
 	routeCfg := b.cfg.Routes[name]
+	most := b.cfg.GRPC.MaxTaskBytes
+	if p := b.cfg.Probes[routeCfg.Probe]; p.Kind == config.ProbeKindVLLM {
+		most = min(most, p.MaxPromptBytes)
+	}
 	r := &Route{
 		Name:     name,
 		TradeOff: tradeOff(routeCfg.Policy),
@@ -59,7 +68,7 @@ func (b *builder) route(name string) (*Route, error) {
 		Task: TaskRules{
 			From:     FirstUser,
 			Terminus: routeCfg.TaskEnvelope == config.TaskEnvelopeTerminus,
-			MaxBytes: int(b.cfg.GRPC.MaxTaskBytes),
+			MaxBytes: int(most),
 		},
 		Timeout: time.Duration(routeCfg.DecideTimeout),
 	}
@@ -97,6 +106,7 @@ func (b *builder) source(probeName, dir string, targets []*Target) (*Source, err
 		if checkpoint, err = scorer.Load(dir); err != nil {
 			return nil, fmt.Errorf("checkpoint: %w", err)
 		}
+		checkpoint = b.previous.sameCheckpoint(checkpoint)
 		b.checkpoints[dir] = checkpoint
 	}
 	probeCfg := b.cfg.Probes[probeName]
@@ -115,7 +125,6 @@ func (b *builder) source(probeName, dir string, targets []*Target) (*Source, err
 		return nil, fmt.Errorf("probe %q: chat_template_kwargs: %w", probeName, err)
 	}
 	s := &Source{
-		Probe:      b.probes[probeName],
 		Checkpoint: checkpoint,
 		probeName:  probeName,
 		shape:      shape,
@@ -125,6 +134,9 @@ func (b *builder) source(probeName, dir string, targets []*Target) (*Source, err
 			ChatTemplate:     chatTemplate,
 			CheckpointDigest: checkpoint.Digest(),
 		},
+	}
+	if p := b.probes[probeName]; p != nil { // a nil *heldProbe in the interface would not be nil
+		s.Probe = p
 	}
 	heads := checkpoint.Heads()
 	for _, t := range targets {
@@ -182,7 +194,11 @@ func cacheConfig(c *config.Config) cache.Config {
 		if p.Kind == config.ProbeKindLexical {
 			continue // its time is the margin's
 		}
-		budget = max(budget, time.Duration(p.QueueTimeout+p.RequestTimeout+p.ArtifactTimeout))
+		attempt := time.Duration(p.QueueTimeout + p.RequestTimeout + p.ArtifactTimeout)
+		if len(p.Endpoints) > 1 {
+			attempt *= 2 // a transient failure is tried once more
+		}
+		budget = max(budget, attempt)
 	}
 	out := cache.DefaultConfig()
 	out.TTL = time.Duration(c.Cache.TTL)

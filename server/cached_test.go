@@ -75,8 +75,8 @@ func cachedDecider(t testing.TB, entries int) *Decider {
 	return d
 }
 
-// caller returns a func that makes one call through all interceptors and the handler.
-func caller(d *Decider) func(task string) (*pointsmanv1.DecideResponse, error) {
+// callThrough returns a func that makes one call through all interceptors and the handler.
+func callThrough(d *Decider) func(task string) (*pointsmanv1.DecideResponse, error) {
 	observed := d.observer.(*observer)
 	chain := interceptors(observed.log, observed.telemetry, DeadlineMargin(5*time.Millisecond))
 	s := &service{decider: d}
@@ -101,12 +101,12 @@ func caller(d *Decider) func(task string) (*pointsmanv1.DecideResponse, error) {
 	}
 }
 
-// callersAllocs is what caller itself allocates, and gRPC instead of it in a server: the
+// callersAllocs is what callThrough itself allocates, and gRPC instead of it in a server: the
 // request, the deadline's ctx and the stream with its trailers.
 const callersAllocs = 13
 
 func TestACachedDecideAllocatesLittle(t *testing.T) {
-	call := caller(cachedDecider(t, 1))
+	call := callThrough(cachedDecider(t, 1))
 	const runs = 200
 	got := testing.AllocsPerRun(runs, func() {
 		if resp, err := call(cachedTask); err != nil || resp.GetOrigin() != pointsmanv1.Origin_ORIGIN_LOCAL_CACHE {
@@ -138,7 +138,7 @@ func BenchmarkCallCached(b *testing.B) {
 			runtime.GC()
 			collection := time.Since(began)
 
-			call := caller(d)
+			call := callThrough(d)
 			random := rand.New(rand.NewPCG(1, 1))
 			b.ReportAllocs()
 			cpu := processorTime()
@@ -227,8 +227,8 @@ func BenchmarkServedChild(b *testing.B) {
 	d := cachedDecider(b, entries)
 	fillCache(b, d, entries)
 	observed := d.observer.(*observer)
-	s := &Server{cfg: config.Default(), log: observed.log, telemetry: observed.telemetry, decider: d}
-	s.buildGRPC()
+	s := &Server{cfg: config.Default(), log: observed.log, telemetry: observed.telemetry, decider: d, door: newDoorman(observed.telemetry)}
+	s.buildGRPC(false)
 	var lc net.ListenConfig
 	listener, err := lc.Listen(b.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

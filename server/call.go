@@ -12,6 +12,8 @@ import (
 type call struct {
 	requestID string
 	arrived   time.Time
+	// caller is the name of the token that the call came with; empty without one.
+	caller string
 	// answerBy is when the answer must leave; zero without a deadline.
 	answerBy time.Time
 	// decision is set by the handler, for the access log and the trailers.

@@ -79,9 +79,10 @@ type BackupCheck struct {
 	EnsembleSize     int    `json:"ensemble_size"`
 }
 
-// ProbeCheck is what a probe's canary found.
+// ProbeCheck is what the canary of one endpoint of a probe found.
 type ProbeCheck struct {
 	Name       string   `json:"name"`
+	Endpoint   string   `json:"endpoint,omitempty"`
 	Error      string   `json:"error,omitempty"`
 	Tokens     int      `json:"tokens,omitempty"`
 	Layers     int      `json:"layers,omitempty"`
@@ -134,12 +135,14 @@ func check(ctx context.Context, opts CheckOptions) *CheckReport {
 	if opts.Offline {
 		return report
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.probes)) {
-		found := checkProbe(ctx, name, s.probes[name], routes)
-		if found.Error != "" {
-			report.ExitCode = ExitFailing
+	probes := s.now.Load().probes
+	for _, name := range slices.Sorted(maps.Keys(probes)) {
+		for _, found := range checkProbe(ctx, name, probes[name], routes) {
+			if found.Error != "" {
+				report.ExitCode = ExitFailing
+			}
+			report.Probes = append(report.Probes, found)
 		}
-		report.Probes = append(report.Probes, found)
 	}
 	if s.redis != nil {
 		report.SharedCache = "answered"
@@ -190,17 +193,29 @@ func launchFlag(layers []int) string {
 		`"draft_model_config":{"hf_config":{"eagle_aux_hidden_state_layer_ids":%s}}}'`, ids)
 }
 
-// checkProbe sends a canary, and compares what comes back with the checkpoints of
-// the probe's routes.
-func checkProbe(ctx context.Context, name string, prober Prober, routes map[string]*Route) ProbeCheck {
-	found := ProbeCheck{Name: name}
-	p, asksServer := prober.(*probe.VLLM)
-	if !asksServer {
-		return checkLocalProbe(ctx, found, prober)
+// checkProbe checks each endpoint of a probe, or the probe itself where it asks nobody.
+func checkProbe(ctx context.Context, name string, p *heldProbe, routes map[string]*Route) []ProbeCheck {
+	if p.cfg.Kind == config.ProbeKindLexical {
+		return []ProbeCheck{checkLocalProbe(ctx, ProbeCheck{Name: name}, p)}
 	}
+	var all []ProbeCheck
+	for i, endpoint := range endpointsOf(p) {
+		all = append(all, checkEndpoint(ctx, ProbeCheck{Name: name, Endpoint: p.cfg.Endpoints[i].BaseURL}, endpoint, routes))
+	}
+	return all
+}
+
+// checkEndpoint sends a canary, and compares what comes back with the checkpoints of
+// the probe's routes.
+func checkEndpoint(ctx context.Context, found ProbeCheck, p *probe.VLLM, routes map[string]*Route) ProbeCheck {
 	canary, err := p.Check(ctx, canaryPrompt, probe.Shape{})
 	if err != nil {
 		found.Error = err.Error()
+		found.Warnings = canary.Warnings
+		if errors.Is(err, probe.ErrArtifact) && canary.Artifact.Bytes == 0 {
+			found.Error += "; vLLM answered, but its file is not in hidden_states_dir: do both see the same folder (one mount, " +
+				"shared_storage_path), and is reported_dir the path under which vLLM sees it?"
+		}
 		return found
 	}
 	found.Tokens, found.Layers, found.HiddenSize = canary.Tokens, canary.Layers, canary.HiddenSize
@@ -211,7 +226,7 @@ func checkProbe(ctx context.Context, name string, prober Prober, routes map[stri
 	for _, routeName := range slices.Sorted(maps.Keys(routes)) {
 		r := routes[routeName]
 		for _, source := range []*Source{&r.Source, r.Backup} {
-			if source != nil && source.probeName == name && source.shape != canary.Shape {
+			if source != nil && source.probeName == found.Name && source.shape != canary.Shape {
 				errs = append(errs, fmt.Errorf(
 					"vLLM writes %d layers of %d values, but the checkpoint of route %q has %d of %d; check eagle_aux_hidden_state_layer_ids",
 					canary.Layers, canary.HiddenSize, routeName, source.shape.Layers, source.shape.HiddenSize))
@@ -237,6 +252,14 @@ func checkLocalProbe(ctx context.Context, found ProbeCheck, p Prober) ProbeCheck
 	return found
 }
 
+// where names the probe and, if it asks a server, which.
+func (p ProbeCheck) where() string {
+	if p.Endpoint == "" {
+		return p.Name
+	}
+	return p.Name + " at " + p.Endpoint
+}
+
 // text is the report for people.
 func (r *CheckReport) text(offline bool) string {
 	var b strings.Builder
@@ -251,9 +274,9 @@ func (r *CheckReport) text(offline bool) string {
 	}
 	for _, p := range r.Probes {
 		if p.Error != "" {
-			fmt.Fprintf(&b, "FAILING  probe %s: %s\n", p.Name, p.Error)
+			fmt.Fprintf(&b, "FAILING  probe %s: %s\n", p.where(), p.Error)
 		} else {
-			fmt.Fprintf(&b, "probe    %s: answered\n", p.Name)
+			fmt.Fprintf(&b, "probe    %s: answered\n", p.where())
 		}
 		switch {
 		case p.Layers > 0 && p.DType == "": // no artifact: encoded in this process
@@ -267,7 +290,7 @@ func (r *CheckReport) text(offline bool) string {
 			fmt.Fprintf(&b, "         answer after %s, hidden states %s later; %d foreign files in the folder\n", p.HTTP, p.Artifact, p.Foreign)
 		}
 		for _, w := range p.Warnings {
-			fmt.Fprintf(&b, "WARNING  probe %s: %s\n", p.Name, w)
+			fmt.Fprintf(&b, "WARNING  probe %s: %s\n", p.where(), w)
 		}
 	}
 	switch r.SharedCache {

@@ -30,13 +30,22 @@ type Decider struct {
 	ladder   *cache.Ladder[Scores]
 	keyer    *cache.Keyer
 	observer DecisionObserver
+	// maxInFlight bounds the decisions under way; 0: nothing does.
+	maxInFlight int64
+	inFlight    atomic.Int64
+	// scoring holds a value for each processor that scores; nil: nothing bounds them.
+	// Scores are computed apart from the probe's gate, so that a burst of artifacts does
+	// not take the processors from those who only ask the cache.
+	scoring chan struct{}
 }
 
 // Decide chooses a target. Its errors are mistakes in the request, and the ctx's
 // own when the caller has left; every failure on the way to a learned answer is
 // a fallback instead.
 func (d *Decider) Decide(ctx context.Context, req *Request) (dec *Decision, err error) {
-	route, err := d.snapshot.Load().route(req.Route)
+	snapshot := d.useSnapshot()
+	defer snapshot.life.leave()
+	route, err := snapshot.route(req.Route)
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +74,11 @@ func (d *Decider) Decide(ctx context.Context, req *Request) (dec *Decision, err 
 	if task, reason = route.Task.take(req.Input); reason != reasonNone {
 		return dec.fallBack(among, reason), nil
 	}
+	if under := d.inFlight.Add(1); d.maxInFlight > 0 && under > d.maxInFlight {
+		d.inFlight.Add(-1)
+		return dec.fallBack(among, reasonOverloaded), nil
+	}
+	defer d.inFlight.Add(-1)
 	answerBy := earlier(req.AnswerBy, req.Arrived.Add(route.Timeout))
 	q := question{
 		route: route, source: &route.Source, targets: among.targets, candidates: among.candidates, task: task, req: req,
@@ -185,6 +199,8 @@ func (d *Decider) climb(ctx context.Context, q question, key cache.Key, opts cac
 // compute probes the task and scores its features. It runs on a context of its
 // own, which outlives the caller.
 func (d *Decider) compute(ctx context.Context, source *Source, req probe.Request) (Scores, Timing, error) {
+	source, leave := d.useSource(source)
+	defer leave()
 	probing, done := d.observer.Stage(ctx, StageProbe)
 	extraction, err := source.Probe.Extract(probing, req)
 	done(err)
@@ -198,7 +214,7 @@ func (d *Decider) compute(ctx context.Context, source *Source, req probe.Request
 	}
 	_, done = d.observer.Stage(ctx, StageScore)
 	began := time.Now()
-	probabilities, err := source.Checkpoint.Score(extraction.Values)
+	probabilities, err := d.score(source, extraction.Values)
 	timing.Score = new(time.Since(began))
 	done(err)
 	if err != nil {
@@ -209,6 +225,46 @@ func (d *Decider) compute(ctx context.Context, source *Source, req probe.Request
 		Tokens:        extraction.Tokens,
 		Digest:        source.Checkpoint.Digest(),
 	}, timing, nil
+}
+
+// score waits for a processor and scores. It waits whatever becomes of the ctx: the
+// computation goes on when its callers have left, and those ahead take milliseconds.
+func (d *Decider) score(source *Source, features []float32) (scorer.Probabilities, error) {
+	if d.scoring != nil {
+		d.scoring <- struct{}{}
+		defer func() { <-d.scoring }()
+	}
+	return source.Checkpoint.Score(features)
+}
+
+// useSnapshot returns the newest snapshot, whose life the caller leaves.
+func (d *Decider) useSnapshot() *Snapshot {
+	for {
+		if s := d.snapshot.Load(); s.life.use() {
+			return s
+		}
+		// It was replaced, and its last user left, since it was loaded.
+	}
+}
+
+// useSource keeps a source's probe from being closed until leave is called. A
+// computation can begin when the callers that asked for it have left and a reload has
+// ended their snapshot: it then serves those who joined it since, from a snapshot with
+// a source that makes the same scores, and uses that. If there is none, nobody waits,
+// and the closed probe says so.
+func (d *Decider) useSource(source *Source) (_ *Source, leave func()) {
+	if source.life.use() {
+		return source, source.life.leave
+	}
+	snapshot := d.useSnapshot()
+	key := d.keyer.Key(source.key)
+	for now := range snapshot.sources() {
+		if d.keyer.Key(now.key) == key {
+			return now, snapshot.life.leave
+		}
+	}
+	snapshot.life.leave()
+	return source, func() {}
 }
 
 // reach says how far a decision may go with so much time left. With next to none

@@ -76,7 +76,7 @@ func Extract(ctx context.Context, opts ExtractOptions) (report *ExtractReport, e
 		return nil, err
 	}
 	probeCfg := cfg.Probes[name]
-	p, warnings, err := newProbe(name, probeCfg, slog.New(slog.DiscardHandler), probe.NopObserver{})
+	p, err := newProbe(name, probeCfg, slog.New(slog.DiscardHandler), probe.NopObserver{})
 	if err != nil {
 		return nil, fmt.Errorf("probe %q: %w", name, err)
 	}
@@ -86,13 +86,13 @@ func Extract(ctx context.Context, opts ExtractOptions) (report *ExtractReport, e
 	}()
 	x := extractor{
 		probe:   p,
-		workers: probeCfg.MaxInFlight,
+		workers: probeCfg.MaxInFlight * max(len(probeCfg.Endpoints), 1),
 		out:     opts.Out,
 		header: features.Header{
 			Encoder: probeCfg.Encoder, ProbeRevision: probeCfg.Revision, VLLMLayerIDs: opts.VLLMLayerIDs,
 		},
 		progress: opts.Progress,
-		report:   &ExtractReport{Tasks: len(set.Examples), Repeated: set.Repeated, Warnings: warnings},
+		report:   &ExtractReport{Tasks: len(set.Examples), Repeated: set.Repeated, Warnings: probeWarnings(p)},
 	}
 	if x.progress == nil {
 		x.progress = func(int, int, int) {}

@@ -59,6 +59,7 @@ func identify(t *telemetry.Telemetry) grpc.UnaryServerInterceptor {
 		c := &call{
 			requestID: requestID(metadata.ValueFromIncomingContext(ctx, requestIDHeader)),
 			arrived:   time.Now(),
+			caller:    callerOf(ctx).name,
 		}
 		// Once for all of them: gRPC copies what was set before each time. It fails only
 		// where there is no stream to answer on, as in a test.
@@ -111,7 +112,7 @@ func accessLevel(code codes.Code) slog.Level {
 
 // addAccess adds what the access log says of a call.
 func addAccess(record *slog.Record, method string, c *call, code codes.Code, took time.Duration) {
-	const most = 16 // attributes of a decision
+	const most = 17 // attributes of a decision
 	var room [most]slog.Attr
 	attrs := append(room[:0],
 		slog.String("method", method),
@@ -119,6 +120,9 @@ func addAccess(record *slog.Record, method string, c *call, code codes.Code, too
 		slog.String("request_id", c.requestID),
 		slog.Duration("duration", took),
 	)
+	if c.caller != "" {
+		attrs = append(attrs, slog.String("caller", c.caller))
+	}
 	if dec := c.decision; dec != nil {
 		attrs = append(attrs,
 			slog.String("decision_id", dec.ID),

@@ -109,7 +109,7 @@ func probeInfo(name string, c config.Probe) telemetry.ProbeInfo {
 // telemetryState is what metrics read when they are collected.
 func (s *Server) telemetryState() telemetry.State {
 	state := telemetry.State{Probes: map[string]probe.Status{}}
-	for name, p := range s.probes {
+	for name, p := range s.now.Load().probes {
 		state.Probes[name] = p.Status()
 	}
 	if s.redis != nil {

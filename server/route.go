@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -33,6 +34,29 @@ type Prober interface {
 type Snapshot struct {
 	routes       map[string]*Route
 	defaultRoute string
+	// overrides are what anybody at all may ask for.
+	overrides permission
+	// life has the decisions that use the snapshot; nil: it is never replaced.
+	life *lifetime
+}
+
+// begin gives the snapshot a lifetime, after which end is called.
+func (s *Snapshot) begin(end func()) {
+	s.life = newLifetime(end)
+	for source := range s.sources() {
+		source.life = s.life
+	}
+}
+
+// sources are those of all routes, the backups included.
+func (s *Snapshot) sources() iter.Seq[*Source] {
+	return func(yield func(*Source) bool) {
+		for _, r := range s.routes {
+			if !yield(&r.Source) || (r.Backup != nil && !yield(r.Backup)) {
+				return
+			}
+		}
+	}
 }
 
 // route returns the route of a name, or the default for an empty one.
@@ -71,6 +95,8 @@ type Source struct {
 	Probe      Prober
 	Checkpoint *scorer.Checkpoint
 
+	// life is that of the snapshot.
+	life *lifetime
 	// probeName is the probe's name in the configuration.
 	probeName string
 	// shape is what the checkpoint expects of the probe.

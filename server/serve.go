@@ -7,14 +7,22 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
 
 	"github.com/pointsman-dev/pointsman/server/config"
 	"github.com/pointsman-dev/pointsman/server/telemetry"
 )
 
 // Serve runs the service of a configuration file until ctx ends: it builds
-// everything, binds both ports, serves and drains.
+// everything, binds both ports, serves, reloads when a file changes or a SIGHUP comes,
+// and drains.
 func Serve(ctx context.Context, configPath string, stderr io.Writer, opts ...Option) error {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // from now on, so that an early one does no harm
+	defer signal.Stop(hangups)
 	cfg, err := config.Load(configPath)
 	if err != nil {
 		return err
@@ -34,6 +42,12 @@ func Serve(ctx context.Context, configPath string, stderr io.Writer, opts ...Opt
 	if err != nil {
 		return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 	}
+	reloading, stop := context.WithCancel(ctx)
+	var reloads sync.WaitGroup
+	r := &reloader{path: configPath, server: s, log: log}
+	reloads.Go(func() { r.run(reloading, hangups) })
+	defer reloads.Wait()
+	defer stop()
 	return s.Serve(ctx, grpcListener, adminListener)
 }
 

@@ -5,46 +5,54 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
+	"runtime"
+	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/reflection"
 
 	"github.com/pointsman-dev/pointsman/cache"
 	"github.com/pointsman-dev/pointsman/cache/rediscache"
-	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 	"github.com/pointsman-dev/pointsman/server/config"
 	"github.com/pointsman-dev/pointsman/server/record"
 	"github.com/pointsman-dev/pointsman/server/telemetry"
 )
 
-// Names of gRPC health, beside the overall one (empty) and the service's own.
-const (
-	healthLiveness  = "liveness"  // the process works
-	healthReadiness = "readiness" // calls should be sent here
-)
-
 // Server is the whole program: built by [New], run by [Server.Serve].
 type Server struct {
+	// cfg is what the service was started with. What a reload replaces is in now.
 	cfg   *config.Config
+	now   atomic.Pointer[generation]
 	log   *slog.Logger
 	level *slog.LevelVar
 	// telemetry and record are the first to be made and the last to be closed.
 	telemetry *telemetry.Telemetry
-	record    *record.Writer // nil without a decision record
-	probes    map[string]Prober
+	record    *record.Writer    // nil without a decision record
 	redis     *rediscache.Cache // nil without a shared cache
 	ladder    *cache.Ladder[Scores]
 	decider   *Decider
+	door      *doorman
 	grpc      *grpc.Server
 	health    *health.Server
-	warnings  []string
-	draining  atomic.Bool
+	phase     phaseValue
+
+	reloading sync.Mutex // held by the one reload that runs
+	retiring  sync.WaitGroup
+	// halted ends when probes that are being closed must be cut off.
+	halted context.Context
+	halt   context.CancelFunc
+
+	mu      sync.Mutex
+	open    map[Prober]string // the probes that are not closed yet, by name
+	closed  bool
+	reloads reloadReport
 }
 
 // New builds the object graph, without binding a port. It reads the checkpoints
@@ -54,36 +62,27 @@ type Server struct {
 // The log's level is the configuration's, and then whatever the admin port sets; the
 // handler's own must let everything pass.
 func New(cfg *config.Config, log *slog.Logger, opts ...Option) (*Server, error) {
-	s := &Server{cfg: cfg, level: new(slog.LevelVar), probes: map[string]Prober{}}
+	s := &Server{cfg: cfg, level: new(slog.LevelVar), open: map[Prober]string{}}
+	s.halted, s.halt = context.WithCancel(context.Background())
 	s.level.Set(logLevel(cfg.Log.Level))
 	s.log = slog.New(telemetry.NewLogHandler(log.Handler(), s.level))
-	if err := s.build(opts); err != nil {
+	if err := s.start(opts); err != nil {
 		// Nothing was sent yet, so nothing has to be waited for.
 		return nil, errors.Join(err, s.Close(context.Background()))
 	}
 	return s, nil
 }
 
-func (s *Server) build(opts []Option) error {
-	var errs []error
+func (s *Server) start(opts []Option) error {
 	if err := s.buildTelemetry(opts); err != nil {
-		errs = append(errs, err)
-		return errors.Join(errs...)
-	}
-	// Never plaintext, or open to all, by accident.
-	if s.cfg.GRPC.TLS != nil {
-		errs = append(errs, errors.New("grpc.tls: this version cannot serve TLS yet; remove it, and keep the port on loopback or behind a proxy"))
-	}
-	if s.cfg.GRPC.Auth != nil {
-		errs = append(errs, errors.New("grpc.auth: this version cannot check tokens yet; remove it, and keep the port on loopback or behind a proxy"))
-	}
-	errs = append(errs, s.buildProbes()...)
-	snapshot, warnings, err := buildSnapshot(s.cfg, s.probes)
-	s.warnings = append(s.warnings, warnings...)
-	errs = append(errs, err)
-	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	first, err := s.build(s.cfg, nil)
+	if err != nil {
+		return err
+	}
+	s.now.Store(first)
+	s.reloads = reloadReport{Generation: 1, Since: time.Now()}
 	keyer, err := cache.NewKeyer([]byte(s.cfg.Cache.Secret.Reveal()))
 	if err != nil {
 		return err
@@ -99,62 +98,21 @@ func (s *Server) build(opts []Option) error {
 		return err
 	}
 	s.decider = &Decider{
-		ladder:   s.ladder,
-		keyer:    keyer,
-		observer: &observer{telemetry: s.telemetry, log: s.log, record: s.record},
+		ladder:      s.ladder,
+		keyer:       keyer,
+		observer:    &observer{telemetry: s.telemetry, log: s.log, record: s.record},
+		maxInFlight: int64(s.cfg.GRPC.MaxInFlight),
+		scoring:     make(chan struct{}, runtime.GOMAXPROCS(0)),
 	}
-	s.decider.snapshot.Store(snapshot)
-	s.buildGRPC()
+	s.decider.snapshot.Store(first.snapshot)
+	s.door = newDoorman(s.telemetry)
+	s.door.use(first.entrance)
+	s.buildGRPC(first.entrance.tls != nil)
 	return s.telemetry.Watch(s.telemetryState)
 }
 
-// Limits of the gRPC transport.
-const (
-	// maxConcurrentStreams bounds what one connection may have under way: above any
-	// sane gateway's, below what would let one connection take all memory.
-	maxConcurrentStreams = 1024
-	// writeBufferSize and readBufferSize are grpc-go's own defaults, kept by name
-	// since the memory of idle connections depends on them.
-	writeBufferSize = 32 << 10
-	readBufferSize  = 32 << 10
-	// streamWorkers is how many goroutines wait for calls. A goroutine made for one call
-	// spends a tenth of a cached answer's time on growing its stack. While all are busy,
-	// as with calls that wait for their probe, further calls get goroutines of their own.
-	streamWorkers = 128
-)
-
-func (s *Server) buildGRPC() {
-	options := []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(int(s.cfg.GRPC.MaxMessageBytes)),
-		grpc.MaxConcurrentStreams(maxConcurrentStreams),
-		grpc.WriteBufferSize(writeBufferSize),
-		grpc.ReadBufferSize(readBufferSize),
-		grpc.NumStreamWorkers(streamWorkers),
-		grpc.ChainUnaryInterceptor(interceptors(s.log, s.telemetry, DeadlineMargin(s.cfg.GRPC.DeadlineMargin))...),
-	}
-	if handler := s.telemetry.RPCHandler(tracedMethods()); handler != nil {
-		options = append(options, grpc.StatsHandler(handler))
-	}
-	s.grpc = grpc.NewServer(options...)
-	pointsmanv1.RegisterDecisionServiceServer(s.grpc, &service{decider: s.decider})
-	s.health = health.NewServer()
-	healthv1.RegisterHealthServer(s.grpc, s.health)
-	for _, name := range s.readinessNames() {
-		s.health.SetServingStatus(name, healthv1.HealthCheckResponse_NOT_SERVING)
-	}
-	s.health.SetServingStatus(healthLiveness, healthv1.HealthCheckResponse_SERVING)
-	if s.cfg.GRPC.Reflection {
-		reflection.Register(s.grpc)
-	}
-}
-
-// readinessNames are the health names that follow readiness.
-func (s *Server) readinessNames() []string {
-	return []string{"", healthReadiness, pointsmanv1.DecisionService_ServiceDesc.ServiceName}
-}
-
 // Warnings are what is allowed but likely a mistake, for people.
-func (s *Server) Warnings() []string { return s.warnings }
+func (s *Server) Warnings() []string { return s.now.Load().warnings }
 
 // Serve answers on the listeners until ctx ends, then drains: readiness is
 // withdrawn, calls are accepted for the drain delay, calls under way and sent
@@ -169,12 +127,15 @@ func (s *Server) Serve(ctx context.Context, grpcListener, adminListener net.List
 	}
 	failed := make(chan error, 2)
 	go func() { failed <- wrapServe("admin", admin.Serve(adminListener)) }()
-	go func() { failed <- wrapServe("grpc", s.grpc.Serve(grpcListener)) }()
-	for _, name := range s.readinessNames() {
-		s.health.SetServingStatus(name, healthv1.HealthCheckResponse_SERVING)
-	}
+	go func() {
+		failed <- wrapServe("grpc", s.grpc.Serve(limitConnections(grpcListener, s.cfg.GRPC.Connections.Max)))
+	}()
+	healthy, stopHealth := context.WithCancel(ctx)
+	defer stopHealth()
+	var health sync.WaitGroup
+	s.startHealth(healthy, &health)
 	s.log.InfoContext(ctx, "serving",
-		"grpc", grpcListener.Addr().String(), "admin", adminListener.Addr().String())
+		"grpc", grpcListener.Addr().String(), "admin", adminListener.Addr().String(), "limits", limits())
 
 	running := 2
 	var failure error
@@ -183,11 +144,23 @@ func (s *Server) Serve(ctx context.Context, grpcListener, adminListener net.List
 	case failure = <-failed:
 		running--
 	}
+	stopHealth()
+	health.Wait()
 	err := s.drain(context.WithoutCancel(ctx), admin, failure == nil)
 	for range running {
 		failure = errors.Join(failure, <-failed)
 	}
 	return errors.Join(failure, err)
+}
+
+// limits are what the process may use, for the log. A memory limit, GOMEMLIMIT, is Go's
+// own: the collector works harder near it.
+func limits() slog.Value {
+	memory := "none"
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 { // -1 asks
+		memory = config.ByteSize(limit).String()
+	}
+	return slog.GroupValue(slog.Int("processors", runtime.GOMAXPROCS(0)), slog.String("memory", memory))
 }
 
 // wrapServe names the listener whose serving ended, or returns nil if it was
@@ -202,15 +175,16 @@ func wrapServe(name string, err error) error {
 // drain stops the server. Where a listener has failed there is nobody to wait
 // for, so it does not delay.
 func (s *Server) drain(ctx context.Context, admin *http.Server, delay bool) error {
-	s.draining.Store(true)
+	s.phase.set(phaseDraining)
 	for _, name := range s.readinessNames() {
 		s.health.SetServingStatus(name, healthv1.HealthCheckResponse_NOT_SERVING)
 	}
-	s.log.InfoContext(ctx, "draining", "delay", s.cfg.Shutdown.DrainDelay.String())
+	shutdown := s.now.Load().cfg.Shutdown
+	s.log.InfoContext(ctx, "draining", "delay", shutdown.DrainDelay.String())
 	if delay {
-		time.Sleep(time.Duration(s.cfg.Shutdown.DrainDelay))
+		time.Sleep(time.Duration(shutdown.DrainDelay))
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.cfg.Shutdown.Timeout))
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(shutdown.Timeout))
 	defer cancel()
 	// The shared work ends by itself or by ctx; then nothing keeps a call waiting.
 	stopped := make(chan struct{})
@@ -232,6 +206,9 @@ func (s *Server) drain(ctx context.Context, admin *http.Server, delay bool) erro
 // Close ends what New started: probes that were sent get until ctx ends. Serve
 // calls it; a server that never served needs it called.
 func (s *Server) Close(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, s.halt)
+	defer stop()
+	defer s.halt()
 	// First the probes: the ladder's computations end with them.
 	errs := s.closeProbes(ctx)
 	if s.ladder != nil {

@@ -112,7 +112,8 @@ cache:
 	return f
 }
 
-func startReplica(t testing.TB, binary, config string, env []string, ports [2]int) *replica {
+// startBare starts a process and does not wait for it.
+func startBare(t testing.TB, binary, config string, ports [2]int, env ...string) *replica {
 	t.Helper()
 	r := &replica{log: &safeBuffer{}, admin: fmt.Sprintf("http://127.0.0.1:%d", ports[1])}
 	r.process = exec.Command(binary, "serve", "--config", config)
@@ -128,6 +129,12 @@ func startReplica(t testing.TB, binary, config string, env []string, ports [2]in
 			t.Logf("the log of the replica at %s:\n%s", r.admin, tail(r.log.String()))
 		}
 	})
+	return r
+}
+
+func startReplica(t testing.TB, binary, config string, env []string, ports [2]int) *replica {
+	t.Helper()
+	r := startBare(t, binary, config, ports, env...)
 	conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", ports[0]), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
@@ -59,6 +60,10 @@ type setup struct {
 	options  []server.Option
 	// logTo gets the log; by default the world keeps it.
 	logTo io.Writer
+	// prepare is called with the stand-in before the service starts.
+	prepare func(*vllmsim.Server)
+	// creds are the client's; nil: plaintext.
+	creds credentials.TransportCredentials
 	// vllm replaces the stand-in.
 	vllm http.Handler
 	// checkpoint replaces the made-up one.
@@ -77,14 +82,22 @@ type world struct {
 	client pointsmanv1.DecisionServiceClient
 	admin  string // URL of the admin port
 	log    *safeBuffer
+	creds  credentials.TransportCredentials
+	addr   string // of the gRPC port
+	server *server.Server
+	yaml   string    // the configuration
 	logTo  io.Writer // log, mostly
-	stop   func()    // drains the service, once
+	env    map[string]string
+	stop   func() // drains the service, once
 }
 
 // start runs a service until the test ends.
 func start(t testing.TB, s setup) *world {
 	t.Helper()
-	w := &world{root: t.TempDir(), log: &safeBuffer{}, logTo: s.logTo}
+	w := &world{root: t.TempDir(), log: &safeBuffer{}, creds: s.creds, logTo: s.logTo, env: s.env}
+	if w.creds == nil {
+		w.creds = insecure.NewCredentials()
+	}
 	if w.logTo == nil {
 		w.logTo = w.log
 	}
@@ -112,6 +125,9 @@ func start(t testing.TB, s setup) *world {
 			t.Fatal(err)
 		}
 		w.sim, handler = sim, sim.Handler()
+		if s.prepare != nil {
+			s.prepare(sim)
+		}
 		t.Cleanup(func() {
 			if err := sim.Close(); err != nil {
 				t.Errorf("the stand-in for vLLM failed: %v", err)
@@ -149,14 +165,21 @@ probes:
 %s
 %s
 `, indent(s.grpcYAML), checkpoint, s.heads[0], s.costs[0], s.heads[1], s.costs[1], indent(s.routeYAML), s.encoder, web.URL+"/v1", w.dir, indent(s.probeYAML), s.moreYAML)
+	w.yaml = text
+	w.run(t, w.parse(t, text), s.options...)
+	return w
+}
+
+// parse reads a configuration as if it stood in the world's root.
+func (w *world) parse(t testing.TB, text string) *config.Config {
+	t.Helper()
 	cfg, err := config.Parse(filepath.Join(w.root, "pointsman.yaml"), []byte(text), config.LoadOptions{
-		LookupEnv: func(name string) (string, bool) { value, found := s.env[name]; return value, found },
+		LookupEnv: func(name string) (string, bool) { value, found := w.env[name]; return value, found },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.run(t, cfg, s.options...)
-	return w
+	return cfg
 }
 
 // run serves a configuration and connects to it.
@@ -166,6 +189,7 @@ func (w *world) run(t testing.TB, cfg *config.Config, options ...server.Option) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.server = s
 	var lc net.ListenConfig
 	var listeners [2]net.Listener
 	for i, addr := range []string{cfg.GRPC.Listen, cfg.Admin.Listen} {
@@ -177,7 +201,8 @@ func (w *world) run(t testing.TB, cfg *config.Config, options ...server.Option) 
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, listeners[0], listeners[1]) }()
 	w.admin = "http://" + listeners[1].Addr().String()
-	w.conn, err = grpc.NewClient(listeners[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	w.addr = listeners[0].Addr().String()
+	w.conn, err = grpc.NewClient(w.addr, grpc.WithTransportCredentials(w.creds))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,3 +335,5 @@ func (b *safeBuffer) String() string {
 	defer b.mu.Unlock()
 	return b.buf.String()
 }
+
+func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -32,18 +32,34 @@ type Config struct {
 	Cache        Cache            `yaml:"cache" doc:"What is remembered, and where."`
 	Log          Log              `yaml:"log" doc:"The log on standard error."`
 	Record       *Record          `yaml:"record,omitempty" doc:"A file of all decisions, to evaluate other trade-offs by. Absent: none."`
+	Readiness    Readiness        `yaml:"readiness" doc:"When calls should be sent here."`
+	Reload       Reload           `yaml:"reload" doc:"How changed files are taken over."`
 	Shutdown     Shutdown         `yaml:"shutdown" doc:"How the service stops."`
 }
 
 // GRPC is the listener that callers of Decide use.
 type GRPC struct {
-	Listen          string   `yaml:"listen" need:"true" doc:"The address to listen on, host:port. An empty host means every interface, port 0 any free port."`
-	MaxTaskBytes    ByteSize `yaml:"max_task_bytes" range:"1B..1GiB" doc:"The longest task that is scored; a longer one is answered by the fallback target with TASK_TOO_LARGE."`
-	MaxMessageBytes ByteSize `yaml:"max_message_bytes" range:"1KiB..2047MiB" doc:"The largest request message; at least 64KiB more than max_task_bytes."`
-	DeadlineMargin  Duration `yaml:"deadline_margin" range:"0s..1s" doc:"How long before the caller's deadline the answer leaves, at most; a quarter of what remains on arrival if that is less."`
-	Reflection      bool     `yaml:"reflection" doc:"Whether gRPC server reflection is offered, so that grpcurl needs no proto file."`
-	TLS             *TLS     `yaml:"tls,omitempty" doc:"TLS for the gRPC port. Absent: plaintext."`
-	Auth            *Auth    `yaml:"auth,omitempty" doc:"Who may call. Absent: anyone who can connect."`
+	Listen          string      `yaml:"listen" need:"true" doc:"The address to listen on, host:port. An empty host means every interface, port 0 any free port."`
+	MaxTaskBytes    ByteSize    `yaml:"max_task_bytes" range:"1B..1GiB" doc:"The longest task that is scored; a longer one is answered by the fallback target with TASK_TOO_LARGE."`
+	MaxMessageBytes ByteSize    `yaml:"max_message_bytes" range:"1KiB..2047MiB" doc:"The largest request message; at least 64KiB more than max_task_bytes."`
+	DeadlineMargin  Duration    `yaml:"deadline_margin" range:"0s..1s" doc:"How long before the caller's deadline the answer leaves, at most; a quarter of what remains on arrival if that is less."`
+	Reflection      bool        `yaml:"reflection" doc:"Whether gRPC server reflection is offered, so that grpcurl needs no proto file."`
+	Health          bool        `yaml:"health" doc:"Whether the gRPC health service is offered."`
+	TLS             *TLS        `yaml:"tls,omitempty" doc:"TLS for the gRPC port. Absent: plaintext."`
+	Auth            *Auth       `yaml:"auth,omitempty" doc:"Who may call. Absent: anyone who can connect."`
+	Connections     Connections `yaml:"connections" doc:"What connections and calls may take."`
+	MaxInFlight     int         `yaml:"max_in_flight" range:"1..1000000" doc:"How many decisions may be under way at once; more are answered by the fallback target with OVERLOADED."`
+	Overrides       Overrides   `yaml:"overrides" doc:"What callers may ask for that the configuration did not decide. With auth, a token needs the permission too."`
+}
+
+// Connections are the limits of the gRPC transport.
+type Connections struct {
+	Max        int      `yaml:"max" range:"1..1000000" doc:"How many connections are held; a further one is closed at once."`
+	MaxStreams int      `yaml:"max_streams" range:"1..65536" doc:"How many calls one connection may have under way."`
+	MaxIdle    Duration `yaml:"max_idle" range:"1s..24h" doc:"After how long without a call a connection is closed."`
+	MaxAge     Duration `yaml:"max_age" range:"1s..240h" doc:"After how long a connection is closed, calls under way excepted, so that callers spread over new replicas and revoked certificates end."`
+	MinPing    Duration `yaml:"min_ping" range:"1s..1h" doc:"The shortest interval of a caller's keepalive pings; one that pings more often is disconnected."`
+	Handshake  Duration `yaml:"handshake" range:"100ms..5m" doc:"How long a connection may take to be made, TLS included."`
 }
 
 // TLS is a server's certificate and, for mutual TLS, whom it trusts.
@@ -55,7 +71,16 @@ type TLS struct {
 
 // Auth is how callers prove who they are.
 type Auth struct {
-	TokensFile string `yaml:"tokens_file" need:"true" path:"true" doc:"File with the accepted bearer tokens."`
+	TokensFile string `yaml:"tokens_file" need:"true" path:"true" doc:"File with the accepted bearer tokens, one a line: NAME TOKEN [PERMISSION,...], the permissions being trade_off, refresh, bypass or all."`
+	OpenHealth bool   `yaml:"open_health" doc:"Whether health checks are answered without a token."`
+}
+
+// Overrides are the parts of a request that a configuration may forbid. A forbidden
+// one is refused with OVERRIDE_FORBIDDEN.
+type Overrides struct {
+	TradeOff bool `yaml:"trade_off" doc:"Whether a request may bring its own quality_weight or tolerance."`
+	Refresh  bool `yaml:"refresh" doc:"Whether a request may have cached scores computed anew: cache_policy REFRESH, or a max_age. Each costs a probe."`
+	Bypass   bool `yaml:"bypass" doc:"Whether a request may pass the caches by: cache_policy BYPASS. Each costs a probe, and none is shared."`
 }
 
 // Admin is the HTTP listener for operators.
@@ -105,16 +130,19 @@ type Probe struct {
 	ServedModel        string         `yaml:"served_model" kind:"vllm" doc:"The name vLLM serves it under. Absent: the encoder."`
 	Revision           string         `yaml:"revision" doc:"Free text in the cache key: change it with the weights, the quantisation or the layers."`
 	ChatTemplateKwargs map[string]any `yaml:"chat_template_kwargs" kind:"vllm" doc:"Arguments of vLLM's chat template. Part of the cache key."`
-	Endpoints          []Endpoint     `yaml:"endpoints" need:"vllm" kind:"vllm" doc:"Where vLLM answers. One for now."`
+	Endpoints          []Endpoint     `yaml:"endpoints" need:"vllm" kind:"vllm" doc:"Where vLLM answers: one or more servers of the same model, each with a folder of its own. The one with the least work is asked."`
 	APIKeyEnv          string         `yaml:"api_key_env,omitempty" kind:"vllm" doc:"The environment variable that holds vLLM's API key."`
 	APIKeyFile         string         `yaml:"api_key_file,omitempty" kind:"vllm" path:"true" doc:"The file that holds vLLM's API key; white space at its end is dropped."`
 	APIKey             Secret         `yaml:"-"`
-	MaxInFlight        int            `yaml:"max_in_flight" range:"1..65536" doc:"How many requests may be under way at once, each from sending until its artifact is cleaned away."`
+	MaxInFlight        int            `yaml:"max_in_flight" range:"1..65536" doc:"How many requests one endpoint may have under way at once, each from sending until its artifact is cleaned away."`
 	MaxQueue           int            `yaml:"max_queue" kind:"vllm" range:"0..1048576" doc:"How many more may wait for a slot."`
 	QueueTimeout       Duration       `yaml:"queue_timeout" kind:"vllm" range:"1ms..1h" doc:"How long one may wait for a slot."`
 	RequestTimeout     Duration       `yaml:"request_timeout" kind:"vllm" range:"1ms..1h" doc:"From sending to vLLM's answer."`
 	ArtifactTimeout    Duration       `yaml:"artifact_timeout" kind:"vllm" range:"1ms..1h" doc:"From the answer to a free lock and a whole file."`
 	MaxArtifactBytes   ByteSize       `yaml:"max_artifact_bytes" kind:"vllm" range:"1KiB..1TiB" doc:"The largest artifact that is read."`
+	MaxPromptBytes     ByteSize       `yaml:"max_prompt_bytes" kind:"vllm" range:"1B..1GiB" doc:"The longest task this probe is asked about; a longer one is answered by the fallback target with TASK_TOO_LARGE."`
+	MaxOutstanding     ByteSize       `yaml:"max_outstanding_bytes" kind:"vllm" range:"1MiB..1024TiB" doc:"How many bytes of artifacts, by estimate, may be in an endpoint's folder at once; more requests wait. A full folder can stop vLLM: set it to half of what the folder's file system holds."`
+	HealthInterval     Duration       `yaml:"health_interval" kind:"vllm" range:"0s..1h" doc:"How often vLLM's /health is asked; an endpoint that fails it twice is passed over until it answers again. 0s: never."`
 	ZeroVectors        ZeroVectors    `yaml:"zero_vectors" kind:"vllm" enum:"refuse|allow_slot_0" doc:"Whether hidden states that are all zero are refused; allow_slot_0 is for checkpoints that read the embedding layer."`
 	Breaker            Breaker        `yaml:"breaker" kind:"vllm" doc:"When a failing endpoint is left alone."`
 	Sweep              Sweep          `yaml:"sweep" kind:"vllm" doc:"The removal of files that were left behind."`
@@ -193,6 +221,17 @@ type Record struct {
 	SecretEnv  string   `yaml:"secret_env,omitempty" doc:"The environment variable with the secret (16 bytes or more) that tasks' digests are made with. Absent: the cache's secret, else a random one for each start."`
 	SecretFile string   `yaml:"secret_file,omitempty" path:"true" doc:"The file with that secret; white space at its end is dropped."`
 	Secret     Secret   `yaml:"-"`
+}
+
+// Readiness is when calls should be sent here.
+type Readiness struct {
+	RequireProbe bool `yaml:"require_probe" doc:"Whether this replica is not ready while a probe that a route uses is down (breaker open, or its health check fails, on all endpoints). A replica without its probe answers fast, so a least-request balancer would send it everything."`
+	Canary       bool `yaml:"canary" doc:"Whether each probe must answer one prompt before the service is ready for the first time."`
+}
+
+// Reload is how changed files are taken over. SIGHUP reloads in any case.
+type Reload struct {
+	Watch bool `yaml:"watch" doc:"Whether the files are watched: this one and those it names for checkpoints, tokens, certificates and keys."`
 }
 
 // Shutdown is how the service stops after SIGTERM.

@@ -29,13 +29,27 @@ func (c *Config) setDefaults() {
 			MaxMessageBytes: 16 << 20,
 			DeadlineMargin:  Duration(5 * time.Millisecond),
 			Reflection:      true,
+			Health:          true,
+			// A decision under way costs some 20 KiB beside its message.
+			MaxInFlight: 4096,
+			Connections: Connections{
+				// Gateways hold a few connections each. A thousand idle ones cost some 50 MB.
+				Max:        1024,
+				MaxStreams: 1024, // above any sane gateway's, below what would let one connection take all memory
+				MaxIdle:    Duration(15 * time.Minute),
+				MaxAge:     Duration(30 * time.Minute),
+				MinPing:    Duration(10 * time.Second), // the most often that gRPC libraries advise
+				Handshake:  Duration(10 * time.Second),
+			},
+			Overrides: Overrides{TradeOff: true, Refresh: true, Bypass: true},
 		},
 		Admin: Admin{Listen: "127.0.0.1:9464"},
 		Cache: Cache{
 			TTL:   Duration(24 * time.Hour),
 			Local: LocalCache{MaxEntries: 65536},
 		},
-		Log: Log{Level: LogLevelInfo, Format: LogFormatJSON},
+		Log:    Log{Level: LogLevelInfo, Format: LogFormatJSON},
+		Reload: Reload{Watch: true},
 		// Together below the 30 s that Kubernetes waits before it kills.
 		Shutdown: Shutdown{
 			DrainDelay: Duration(5 * time.Second),
@@ -70,9 +84,14 @@ func (p *Probe) setDefaults() {
 		// 32k tokens of a 36 x 4096 model in BF16 are 9.7 GB; 8 GiB leaves room for
 		// 29k tokens and refuses what can only be a mistake.
 		MaxArtifactBytes: 8 << 30,
-		ZeroVectors:      ZeroVectorsRefuse,
-		Breaker:          Breaker{Failures: 5, OpenFor: Duration(10 * time.Second)},
-		Sweep:            Sweep{Interval: Duration(time.Minute), MinAge: Duration(5 * time.Minute)},
+		MaxPromptBytes:   1 << 20, // no less than grpc.max_task_bytes allows by default
+		// Four artifacts of the largest size. No default fits every folder, and one that
+		// is too small costs throughput; check compares it with the folder.
+		MaxOutstanding: 32 << 30,
+		HealthInterval: Duration(5 * time.Second),
+		ZeroVectors:    ZeroVectorsRefuse,
+		Breaker:        Breaker{Failures: 5, OpenFor: Duration(10 * time.Second)},
+		Sweep:          Sweep{Interval: Duration(time.Minute), MinAge: Duration(5 * time.Minute)},
 	}
 }
 

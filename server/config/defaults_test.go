@@ -17,10 +17,18 @@ func TestDefaults(t *testing.T) {
 			MaxMessageBytes: 16777216,
 			DeadlineMargin:  5_000_000,
 			Reflection:      true,
+			Health:          true,
+			MaxInFlight:     4096,
+			Connections: Connections{
+				Max: 1024, MaxStreams: 1024, MaxIdle: 900_000_000_000, MaxAge: 1800_000_000_000,
+				MinPing: 10_000_000_000, Handshake: 10_000_000_000,
+			},
+			Overrides: Overrides{TradeOff: true, Refresh: true, Bypass: true},
 		},
 		Admin:    Admin{Listen: "127.0.0.1:9464"},
 		Cache:    Cache{TTL: 86400_000_000_000, Local: LocalCache{MaxEntries: 65536}},
 		Log:      Log{Level: "info", Format: "json"},
+		Reload:   Reload{Watch: true},
 		Shutdown: Shutdown{DrainDelay: 5_000_000_000, Timeout: 20_000_000_000},
 	}
 	if diff := cmp.Diff(want, Default(), secrets); diff != "" {

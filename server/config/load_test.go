@@ -49,6 +49,9 @@ func wantMinimal(dir string) *Config {
 		Encoder:          "Qwen/Qwen3-8B",
 		ServedModel:      "Qwen/Qwen3-8B",
 		Endpoints:        []Endpoint{{BaseURL: "http://127.0.0.1:8000/v1", HiddenStatesDir: "/dev/shm/pointsman"}},
+		MaxPromptBytes:   1048576,
+		MaxOutstanding:   34359738368,
+		HealthInterval:   5_000_000_000,
 		MaxInFlight:      32,
 		MaxQueue:         64,
 		QueueTimeout:     Duration(2 * time.Second),
@@ -185,7 +188,7 @@ func TestParseProblems(t *testing.T) {
 		}},
 		{"key that is no text", withLines("", "", "1: 2\n"), []string{"12:1: has a key that is not text but a number: put it in quotes"}},
 		{"odd key", withLines("", "", "\"a.b\\n\": 2\n"), []string{
-			`12:1: "a.b\n": unknown key; known here: admin, cache, default_route, grpc, log, probes, record, routes, shutdown`,
+			`12:1: "a.b\n": unknown key; known here: admin, cache, default_route, grpc, log, probes, readiness, record, reload, routes, shutdown`,
 		}},
 
 		// Types.
@@ -256,8 +259,8 @@ func TestParseProblems(t *testing.T) {
 		{"bad route name", strings.ReplaceAll(withLines("", "", ""), "  main:", "  main route:"), []string{
 			`3:5: routes."main route": a name must be 1 to 64 letters, digits, dots, dashes or underscores, and begin with a letter or digit`,
 		}},
-		{"several endpoints", withLines("", "", "") + "  two:\n    encoder: e\n    endpoints:\n      - {base_url: http://a, hidden_states_dir: a}\n      - {base_url: http://b, hidden_states_dir: b}\n", []string{
-			"15:7: probes.two.endpoints: has 2 endpoints: this version asks one a probe; make a probe of each",
+		{"one folder for two endpoints", withLines("", "", "") + "  two:\n    encoder: e\n    endpoints:\n      - {base_url: http://a, hidden_states_dir: /a}\n      - {base_url: http://b, hidden_states_dir: /a/}\n", []string{
+			"16:49: probes.two.endpoints[1].hidden_states_dir: is the folder of probes.two.endpoints[0] too: each endpoint needs its own",
 		}},
 		{"sweep too early", withLines("", "    sweep: {min_age: 72s}\n", ""), []string{
 			"12:22: probes.qwen.sweep.min_age: must be more than queue_timeout + request_timeout + artifact_timeout (1m12s), got 1m12s: a younger file may still be awaited",
@@ -282,7 +285,7 @@ func TestParseProblems(t *testing.T) {
 		}},
 		{"half of TLS", withLines("", "", "grpc:\n  tls: {cert_file: a}\n  auth:\n"), []string{
 			"13:8: grpc.tls.key_file: is missing: PEM file with the private key",
-			"14:8: grpc.auth.tokens_file: is missing: file with the accepted bearer tokens",
+			"14:8: grpc.auth.tokens_file: is missing: file with the accepted bearer tokens, one a line: NAME TOKEN [PERMISSION,...], the permissions being trade_off, refresh, bypass or all",
 		}},
 		{"Redis without an address", withLines("", "", "cache:\n  redis:\n"), []string{
 			"13:9: cache.redis.url: is missing: redis://host:port/db, redis+sentinel://host:port,…/master/db or redis+cluster://host:port,…; with rediss for TLS. No user name or password in it",
@@ -297,11 +300,11 @@ func TestParseProblems(t *testing.T) {
 		// Kinds of probes.
 		{"vLLM without its own", withLines("", "", "") + "  two: {max_queue: 1}\n", []string{
 			"12:8: probes.two.encoder: is missing: the model whose hidden states are read; equals the checkpoint's encoder. Kind lexical: pointsman/lexical-1",
-			"12:8: probes.two.endpoints: is missing: where vLLM answers. One for now",
+			"12:8: probes.two.endpoints: is missing: where vLLM answers: one or more servers of the same model, each with a folder of its own. The one with the least work is asked",
 		}},
 		{"vLLM with nothing in its own", withLines("", "", "") + "  two: {encoder: ' ', endpoints: []}\n", []string{
 			"12:18: probes.two.encoder: must not be empty: the model whose hidden states are read; equals the checkpoint's encoder. Kind lexical: pointsman/lexical-1",
-			"12:34: probes.two.endpoints: must not be empty: where vLLM answers. One for now",
+			"12:34: probes.two.endpoints: must not be empty: where vLLM answers: one or more servers of the same model, each with a folder of its own. The one with the least work is asked",
 		}},
 		{"lexical with vLLM's own", withLines("", "", "") + "  two: {kind: lexical, max_queue: 64, sweep: {all: true}}\n", []string{
 			"12:35: probes.two.max_queue: means nothing to a probe of kind lexical: remove it",

@@ -19,9 +19,15 @@ grpc:
   deadline_margin: 1ms
   reflection: false
   tls: {cert_file: c, key_file: k, client_ca_file: a}
-  auth: {tokens_file: t}
+  health: false
+  auth: {tokens_file: t, open_health: true}
+  connections: {max: 1, max_streams: 2, max_idle: 3s, max_age: 4s, min_ping: 5s, handshake: 6s}
+  max_in_flight: 7
+  overrides: {trade_off: false, refresh: false, bypass: false}
 admin: {listen: "[::1]:2"}
 default_route: a
+readiness: {require_probe: true, canary: true}
+reload: {watch: false}
 routes:
   a: &a
     probe: p
@@ -52,6 +58,9 @@ probes:
     request_timeout: 2s
     artifact_timeout: 3s
     max_artifact_bytes: 1GB
+    max_prompt_bytes: 9KiB
+    max_outstanding_bytes: 3GiB
+    health_interval: 0s
     zero_vectors: allow_slot_0
     breaker: {failures: 2, open_for: 3s}
     sweep: {interval: 4s, min_age: 7s, all: true}

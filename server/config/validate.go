@@ -223,17 +223,29 @@ func (p *Probe) validate(f *file, name string) {
 	if p.Kind != ProbeKindVLLM {
 		return
 	}
-	if len(p.Endpoints) > 1 {
-		f.checkf(at+".endpoints", nil, "has %d endpoints: this version asks one a probe; make a probe of each", len(p.Endpoints))
-	}
 	for i, e := range p.Endpoints {
 		e.validate(f, indexPath(at+".endpoints", i))
 	}
+	p.checkFolders(f, at+".endpoints")
 	budget := Duration(addSaturating(int64(p.QueueTimeout), int64(p.RequestTimeout), int64(p.ArtifactTimeout)))
 	if p.Sweep.MinAge <= budget {
 		f.checkf(at+".sweep.min_age", []string{at + ".queue_timeout", at + ".request_timeout", at + ".artifact_timeout"},
 			"must be more than queue_timeout + request_timeout + artifact_timeout (%v), got %v: a younger file may still be awaited",
 			budget, p.Sweep.MinAge)
+	}
+}
+
+// checkFolders reports endpoints that write to one folder: what each may leave
+// there is counted apart.
+func (p *Probe) checkFolders(f *file, at string) {
+	folders := make(map[string]string)
+	for i, e := range p.Endpoints {
+		here, folder := indexPath(at, i)+".hidden_states_dir", path.Clean(e.HiddenStatesDir)
+		if first, repeated := folders[folder]; repeated && e.HiddenStatesDir != "" {
+			f.checkf(here, []string{first}, "is the folder of %s too: each endpoint needs its own", parentPath(first))
+			continue
+		}
+		folders[folder] = here
 	}
 }
 

@@ -48,6 +48,8 @@ func exercise(t testing.TB, tel *Telemetry) {
 	t.Helper()
 	ctx, span := tel.tracer.Start(t.Context(), "call")
 	defer span.End()
+	tel.Refused(ctx)
+	tel.Reloaded(ctx, nil)
 	err := tel.Watch(func() State {
 		return State{
 			Probes:  map[string]probe.Status{"qwen": {State: probe.StateReady, InFlight: 1, Queued: 2, Capacity: 3}},

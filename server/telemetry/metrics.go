@@ -30,6 +30,8 @@ var (
 // it is scraped is in gauges.go.
 type instruments struct {
 	rpcDuration metric.Float64Histogram
+	refused     metric.Int64Counter
+	reloads     metric.Int64Counter
 
 	decisions   metric.Int64Counter
 	decideTime  metric.Float64Histogram
@@ -64,6 +66,8 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 	m := maker{meter: meter}
 	in := &instruments{
 		rpcDuration: m.seconds(metricRPCDuration, "How long calls took, by method and status code.", rpcBounds),
+		refused:     m.counter(metricRefused, "{call}", "Calls that were refused for want of a valid token."),
+		reloads:     m.counter(metricReloads, "{reload}", "Reloads of the configuration, by whether it was taken over."),
 
 		decisions:   m.counter(metricDecisions, "{decision}", "Decisions, by what was decided and why."),
 		decideTime:  m.seconds(metricDecideTime, "How long decisions took, by where their scores came from.", secondsBounds),

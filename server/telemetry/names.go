@@ -13,6 +13,8 @@ const scope = "github.com/pointsman-dev/pointsman"
 // The metrics. In /metrics dots are underscores, and unit and _total are appended.
 const (
 	metricRPCDuration = "rpc.server.call.duration"
+	metricRefused     = "pointsman.refused.calls"
+	metricReloads     = "pointsman.reloads"
 
 	metricDecisions   = "pointsman.decisions"
 	metricDecideTime  = "pointsman.decision.duration"

@@ -11,8 +11,6 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -20,14 +18,15 @@ import (
 )
 
 type decideCmd struct {
-	Addr          string        `default:"127.0.0.1:50051" placeholder:"ADDRESS" help:"The service (${default})."`
-	Route         string        `help:"The route; the service's default if left out."`
-	QualityWeight *float64      `xor:"trade-off" placeholder:"W" help:"Weight of quality against cost, 0 to 1, in place of the route's own."`
-	Tolerance     *float64      `xor:"trade-off" placeholder:"T" help:"How much probability of a right answer a cheaper target may cost, 0 to 1."`
-	Conversation  string        `placeholder:"FILE" help:"A chat in OpenAI's form: an object with messages, or the list of them. - reads standard input."`
-	Deadline      time.Duration `default:"10s" help:"How long to wait; the service answers before (${default})."`
-	JSON          bool          `help:"Print the whole answer as JSON."`
-	Task          *string       `arg:"" optional:"" help:"The task. - reads standard input."`
+	Addr          string          `default:"127.0.0.1:50051" placeholder:"ADDRESS" help:"The service (${default})."`
+	Route         string          `help:"The route; the service's default if left out."`
+	QualityWeight *float64        `xor:"trade-off" placeholder:"W" help:"Weight of quality against cost, 0 to 1, in place of the route's own."`
+	Tolerance     *float64        `xor:"trade-off" placeholder:"T" help:"How much probability of a right answer a cheaper target may cost, 0 to 1."`
+	Conversation  string          `placeholder:"FILE" help:"A chat in OpenAI's form: an object with messages, or the list of them. - reads standard input."`
+	Deadline      time.Duration   `default:"10s" help:"How long to wait; the service answers before (${default})."`
+	JSON          bool            `help:"Print the whole answer as JSON."`
+	Credentials   credentialFlags `embed:""`
+	Task          *string         `arg:"" optional:"" help:"The task. - reads standard input."`
 }
 
 func (c *decideCmd) Run(ctx context.Context, std streams) error {
@@ -102,7 +101,7 @@ func readInput(name string, stdin io.Reader) ([]byte, error) {
 func (c *decideCmd) call(ctx context.Context, request *pointsmanv1.DecideRequest) (*pointsmanv1.DecideResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Deadline)
 	defer cancel()
-	conn, err := grpc.NewClient(c.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := c.Credentials.dial(c.Addr)
 	if err != nil {
 		return nil, err
 	}

@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"os"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
@@ -19,8 +23,10 @@ import (
 const readinessService = "readiness"
 
 type healthcheckCmd struct {
-	Config  string        `required:"" placeholder:"FILE" help:"The configuration of the service, for its address."`
-	Timeout time.Duration `default:"3s" help:"How long to wait for the answer (${default})."`
+	Config      string          `required:"" placeholder:"FILE" help:"The configuration of the service, for its address."`
+	Timeout     time.Duration   `default:"3s" help:"How long to wait for the answer (${default})."`
+	Admin       bool            `help:"Ask the admin port's /readyz, which needs neither certificate nor token."`
+	Credentials credentialFlags `embed:""`
 }
 
 func (c *healthcheckCmd) Run(ctx context.Context, std streams) error {
@@ -28,32 +34,105 @@ func (c *healthcheckCmd) Run(ctx context.Context, std streams) error {
 	if err != nil {
 		return err
 	}
-	address, err := dialAddress(cfg.GRPC.Listen)
-	if err != nil {
-		return fmt.Errorf("healthcheck: grpc.listen %w", err)
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	if c.Admin {
+		err = checkReadyz(ctx, cfg.Admin.Listen)
+	} else {
+		err = c.checkGRPC(ctx, cfg.GRPC)
 	}
-	if err := checkReady(ctx, address, c.Timeout); err != nil {
-		return fmt.Errorf("healthcheck: %s: %w", address, err)
+	if err != nil {
+		return fmt.Errorf("healthcheck: %w", err)
 	}
 	_, err = fmt.Fprintln(std.out, "ready")
 	return err
 }
 
-// checkReady asks the service at address whether it is ready.
-func checkReady(ctx context.Context, address string, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func (c *healthcheckCmd) checkGRPC(ctx context.Context, cfg config.GRPC) error {
+	address, err := dialAddress(cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("grpc.listen %w", err)
+	}
+	flags := c.Credentials
+	if cfg.TLS != nil {
+		if flags, err = trustOwn(flags, cfg.TLS.CertFile); err != nil {
+			return err
+		}
+	}
+	conn, err := flags.dial(address)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	answer, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: readinessService})
+	if err := checkReady(ctx, conn); err != nil {
+		return fmt.Errorf("%s: %w", address, err)
+	}
+	return nil
+}
+
+// trustOwn trusts the certificate that the configuration itself names, unless the
+// flags say otherwise: this host's own service is asked, under a loopback address
+// that no certificate carries.
+func trustOwn(flags credentialFlags, certFile string) (credentialFlags, error) {
+	flags.TLS = true
+	if flags.CA == "" {
+		flags.CA = certFile
+	}
+	if flags.ServerName != "" {
+		return flags, nil
+	}
+	data, err := os.ReadFile(certFile)
 	if err != nil {
-		return fmt.Errorf("no answer: %v", status.Convert(err).Code())
+		return flags, fmt.Errorf("grpc.tls.cert_file: %w", err)
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return flags, errors.New("grpc.tls.cert_file: holds no PEM certificate")
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	switch {
+	case err != nil:
+		return flags, fmt.Errorf("grpc.tls.cert_file: %w", err)
+	case len(leaf.DNSNames) > 0:
+		flags.ServerName = leaf.DNSNames[0]
+	case len(leaf.IPAddresses) > 0:
+		flags.ServerName = leaf.IPAddresses[0].String()
+	}
+	return flags, nil
+}
+
+// checkReady asks the service at the other end whether it is ready.
+func checkReady(ctx context.Context, conn grpc.ClientConnInterface) error {
+	answer, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: readinessService})
+	switch code := status.Code(err); {
+	case code == codes.Unauthenticated:
+		return errors.New("no answer: Unauthenticated (give --token-file, or --admin to ask the admin port)")
+	case err != nil:
+		return fmt.Errorf("no answer: %v", code)
 	}
 	if got := answer.GetStatus(); got != healthpb.HealthCheckResponse_SERVING {
 		return fmt.Errorf("not ready: %v", got)
+	}
+	return nil
+}
+
+// checkReadyz asks the admin port.
+func checkReadyz(ctx context.Context, listen string) error {
+	address, err := dialAddress(listen)
+	if err != nil {
+		return fmt.Errorf("admin.listen %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		return fmt.Errorf("%s: no answer", address)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: not ready: status %d", address, answer.StatusCode)
 	}
 	return nil
 }

@@ -23,25 +23,27 @@ func overridesAllowed(c config.Overrides) permission {
 // checkOverrides refuses what the request asks for beyond may. A REFRESH, a BYPASS
 // and a max_age can each force a probe, which is time on a GPU; a trade-off is money.
 func checkOverrides(in *pointsmanv1.DecideRequest, may permission) error {
-	for _, o := range []struct {
-		sent  bool
-		needs permission
-		field string
-		what  string
-	}{
-		{in.GetTradeOff() != nil, mayTradeOff, tradeOffField(in), "a trade-off"},
-		{in.GetCachePolicy() == pointsmanv1.CachePolicy_CACHE_POLICY_REFRESH, mayRefresh, "cache_policy", "REFRESH"},
-		{in.GetMaxAge() != nil, mayRefresh, "max_age", "a max_age"},
-		{in.GetCachePolicy() == pointsmanv1.CachePolicy_CACHE_POLICY_BYPASS, mayBypass, "cache_policy", "BYPASS"},
-	} {
-		if o.sent && may&o.needs == 0 {
-			return &callError{
-				reason: pointsmanv1.ErrorReason_ERROR_REASON_OVERRIDE_FORBIDDEN, field: o.field,
-				message: "this caller may not send " + o.what,
-			}
-		}
+	policy := in.GetCachePolicy()
+	switch {
+	case may == mayAll:
+		return nil
+	case may&mayTradeOff == 0 && in.GetTradeOff() != nil:
+		return forbidden(tradeOffField(in), "a trade-off")
+	case may&mayRefresh == 0 && policy == pointsmanv1.CachePolicy_CACHE_POLICY_REFRESH:
+		return forbidden("cache_policy", "REFRESH")
+	case may&mayRefresh == 0 && in.GetMaxAge() != nil:
+		return forbidden("max_age", "a max_age")
+	case may&mayBypass == 0 && policy == pointsmanv1.CachePolicy_CACHE_POLICY_BYPASS:
+		return forbidden("cache_policy", "BYPASS")
 	}
 	return nil
+}
+
+func forbidden(field, what string) error {
+	return &callError{
+		reason: pointsmanv1.ErrorReason_ERROR_REASON_OVERRIDE_FORBIDDEN, field: field,
+		message: "this caller may not send " + what,
+	}
 }
 
 func tradeOffField(in *pointsmanv1.DecideRequest) string {

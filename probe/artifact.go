@@ -19,9 +19,11 @@ const (
 
 	// A RAM file system is done within a millisecond of the answer, so the first looks follow each other closely; a
 	// slow one is not helped by looking often.
-	pollFirst  = 200 * time.Microsecond
-	pollSlow   = 10 * time.Millisecond
-	pollFactor = 2 // 0.2, 0.4, … 6.4, 10 ms: the seventh look is 12.6 ms after the first
+	pollFirst = 200 * time.Microsecond
+	pollSlow  = 10 * time.Millisecond
+	// pollShare is the part of a pause by which the next is longer: so a wait is found to be over at most about an eighth
+	// of it late, and takes some thirty looks until it is 80 ms long and looks come every 10 ms.
+	pollShare = 8
 
 	// lockFreeGrace is how long a whole file is waited for once the lock is free. vLLM releases the lock after the
 	// write, and also after a write that failed: only a file system that shows names late makes waiting worthwhile.
@@ -119,7 +121,7 @@ func (f *folder) await(ctx context.Context, name string) (*claim, error) {
 		case <-timer.C:
 		}
 		c.close()
-		pause = min(pause*pollFactor, pollSlow)
+		pause = min(pause+pause/pollShare, pollSlow)
 	}
 }
 

@@ -105,20 +105,6 @@ func callThrough(d *Decider) func(task string) (*pointsmanv1.DecideResponse, err
 // request, the deadline's ctx and the stream with its trailers.
 const callersAllocs = 13
 
-func TestACachedDecideAllocatesLittle(t *testing.T) {
-	call := callThrough(cachedDecider(t, 1))
-	const runs = 200
-	got := testing.AllocsPerRun(runs, func() {
-		if resp, err := call(cachedTask); err != nil || resp.GetOrigin() != pointsmanv1.Origin_ORIGIN_LOCAL_CACHE {
-			t.Fatal(resp, err)
-		}
-	})
-	t.Logf("%v allocations", got)
-	if got > mostAllocs+callersAllocs {
-		t.Errorf("%v allocations, want at most %d", got, mostAllocs+callersAllocs)
-	}
-}
-
 // BenchmarkCallCached makes calls whose scores are among so many others in the cache.
 // Besides the usual, it reports the memory of an entry and the time of a garbage
 // collection; cpu-ns/op counts all of the process's time, collections included, and is

@@ -77,7 +77,7 @@ func (b *bench) serving(ctx context.Context, r *report) (err error) {
 	for _, w := range ways {
 		w.PerSecond = median(w.closed)
 		w.Rate = min(capacity, w.PerSecond) / 2
-		if w.PerSecond > 0.7*capacity { // at the echo's rate, so that the tails can be compared
+		if w.PerSecond > 0.6*capacity { // at the echo's rate, so that the tails can be compared
 			w.Rate = capacity / 2
 		}
 	}

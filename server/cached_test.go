@@ -57,7 +57,7 @@ func cachedDecider(t testing.TB, entries int) *Decider {
 		t.Fatal(err)
 	}
 	// Observed as a server is that exports nothing: metrics and the log, no traces.
-	log := slog.New(slog.NewJSONHandler(io.Discard, nil))
+	log := slog.New(slog.NewJSONHandler(io.Discard, nil)) //nolint:sloglint // lines are made, as in a server, and thrown away
 	told, err := telemetry.New(t.Context(), telemetry.Config{Log: log, Offline: true})
 	if err != nil {
 		t.Fatal(err)
@@ -84,8 +84,8 @@ func callThrough(d *Decider) func(task string) (*pointsmanv1.DecideResponse, err
 		return s.Decide(ctx, req.(*pointsmanv1.DecideRequest))
 	}
 	info := &grpc.UnaryServerInfo{Server: s, FullMethod: pointsmanv1.DecisionService_Decide_FullMethodName}
-	for i := len(chain) - 1; i >= 0; i-- {
-		next, around := handler, chain[i]
+	for _, around := range slices.Backward(chain) {
+		next := handler
 		handler = func(ctx context.Context, req any) (any, error) { return around(ctx, req, info, next) }
 	}
 	background := metadata.NewIncomingContext(context.Background(), metadata.Pairs("user-agent", "test"))

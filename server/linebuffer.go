@@ -78,7 +78,7 @@ type promptHandler struct {
 }
 
 // Handle implements [slog.Handler].
-func (h *promptHandler) Handle(ctx context.Context, r slog.Record) error { //nolint:gocritic // the interface's
+func (h *promptHandler) Handle(ctx context.Context, r slog.Record) error {
 	err := h.Handler.Handle(ctx, r)
 	if r.Level >= slog.LevelWarn {
 		h.buffer.flush()

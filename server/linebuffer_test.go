@@ -40,9 +40,9 @@ func TestLinesAreGatheredAndNoneIsLost(t *testing.T) {
 
 		log.Info("one")
 		log.Info("two")
-		time.Sleep(lineDelay - 1)
+		time.Sleep(lineDelay - time.Millisecond)
 		wantChunks("before the delay is over", 0)
-		time.Sleep(1)
+		time.Sleep(time.Millisecond)
 		wantChunks("after it", 1)
 		time.Sleep(10 * lineDelay)
 		wantChunks("with nothing held back", 1)

@@ -153,7 +153,7 @@ func withStats(ctx context.Context, addr string, run func(ctx context.Context) e
 		if r.FormValue("gc") != "" {
 			runtime.GC()
 		}
-		_ = json.NewEncoder(w).Encode(readStats())
+		_ = json.NewEncoder(w).Encode(readStats()) // fails if the reader has left
 	})
 	mux.HandleFunc("GET /profile", pprof.Profile)
 	web := &http.Server{Handler: mux, ReadHeaderTimeout: callTimeout}
@@ -161,7 +161,9 @@ func withStats(ctx context.Context, addr string, run func(ctx context.Context) e
 	go func() { done <- web.Serve(listener) }()
 	err = run(ctx)
 	_ = web.Close()
-	<-done
+	if stopped := <-done; err == nil && !errors.Is(stopped, http.ErrServerClosed) {
+		err = stopped
+	}
 	return err
 }
 
@@ -174,7 +176,7 @@ func readStats() stats {
 		Mallocs: m.Mallocs, Bytes: m.TotalAlloc, HeapBytes: m.HeapAlloc, GCs: m.NumGC,
 		GCPause: time.Duration(m.PauseTotalNs),
 		CPU:     time.Duration(usage.Utime.Nano() + usage.Stime.Nano()),
-		MaxRSS:  int64(usage.Maxrss),
+		MaxRSS:  int64(usage.Maxrss), //nolint:unconvert // 32 bits on some systems
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,7 +65,7 @@ func (b *bench) computed(ctx context.Context, r *report) error {
 		if err := b.computeMany(ctx, &row); err != nil {
 			return err
 		}
-		b.say("  stand-in + %v: %v alone, Decide %v", latency, brief(row.Sim), brief(row.Decide))
+		b.sayf("  stand-in + %v: %v alone, Decide %v", latency, brief(row.Sim), brief(row.Decide))
 		r.Computed = append(r.Computed, row)
 	}
 	return nil
@@ -188,7 +189,7 @@ func (w *world) join(ctx context.Context, b *bench) (joinRow, error) {
 
 // promptOfTokens is the n-th prompt of exactly so many tokens.
 func promptOfTokens(n, tokens int) string {
-	text := fmt.Sprintf("%d", n)
+	text := strconv.Itoa(n)
 	text += strings.Repeat(" a", max(0, tokens-len(vllmsim.Tokens(text))))
 	return text
 }

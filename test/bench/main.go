@@ -77,7 +77,7 @@ func (c *runCmd) Run(ctx context.Context) (err error) {
 		if !contains(c.Only, part.name) {
 			continue
 		}
-		b.say("%s:", part.name)
+		b.sayf("%s:", part.name)
 		if err := part.measure(ctx, found); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
@@ -109,7 +109,7 @@ type bench struct {
 	progress io.Writer
 }
 
-// say tells how the run is getting on.
-func (b *bench) say(format string, args ...any) {
+// sayf tells how the run is getting on.
+func (b *bench) sayf(format string, args ...any) {
 	_, _ = fmt.Fprintf(b.progress, format+"\n", args...)
 }

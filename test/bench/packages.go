@@ -22,8 +22,8 @@ type benchmark struct {
 func (b *bench) packages(ctx context.Context, r *report) error {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
-		b.say("  skipped: there is no go tool")
-		return nil
+		b.sayf("  skipped: there is no go tool")
+		return nil //nolint:nilerr // said
 	}
 	benchtime := "1s"
 	if b.Quick {
@@ -31,12 +31,12 @@ func (b *bench) packages(ctx context.Context, r *report) error {
 	}
 	args := []string{"test", "-run", "^$", "-benchmem", "-benchtime", benchtime, "-timeout", "1h"}
 	for _, one := range []struct{ pattern, pkg string }{
-		{"^Benchmark(Kernel|PoolMemory|PoolFile)", "github.com/pointsman-dev/pointsman/probe"},
-		{"^Benchmark(Score|Choose)", "github.com/pointsman-dev/pointsman/scorer"},
+		{"^Benchmark(Kernel|PoolFile)", "github.com/pointsman-dev/pointsman/probe"},
+		{"^Benchmark(Product|Choose)", "github.com/pointsman-dev/pointsman/scorer"},
 		{"^Benchmark(Key|LocalHit)$", "github.com/pointsman-dev/pointsman/cache"},
 		{"^Benchmark(CallCached|ServedCached)$", "github.com/pointsman-dev/pointsman/server"},
 	} {
-		cmd := exec.CommandContext(ctx, goTool, append(args, "-bench", one.pattern, one.pkg)...)
+		cmd := exec.CommandContext(ctx, goTool, append(args, "-bench", one.pattern, one.pkg)...) //nolint:gosec // the packages above
 		cmd.Env = append(cmd.Environ(), fmt.Sprintf("POINTSMAN_BENCH_TEN_MILLION=%t", b.TenMillion))
 		var output bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &output, &output
@@ -44,7 +44,7 @@ func (b *bench) packages(ctx context.Context, r *report) error {
 			return fmt.Errorf("benchmarks of %s: %w: %s", one.pkg, err, output.String())
 		}
 		found := parseBenchmarks(output.String())
-		b.say("  %s: %d benchmarks", one.pkg, len(found))
+		b.sayf("  %s: %d benchmarks", one.pkg, len(found))
 		r.Benchmarks = append(r.Benchmarks, found...)
 	}
 	return nil

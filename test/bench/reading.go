@@ -31,16 +31,17 @@ func (r readingRow) ofPlain() float64 { return r.Plain.Seconds() / r.Features.Se
 
 // artifacts are the measured sizes: they grow with the tokens, then with the layers.
 func (b *bench) artifacts() []readingRow {
+	const usual = "4 x 4096"
 	rows := []readingRow{
-		{Tokens: 64, Shape: "4 x 4096", DType: "BF16"},
-		{Tokens: 512, Shape: "4 x 4096", DType: "BF16"},
-		{Tokens: 512, Shape: "4 x 4096", DType: "F16"},
-		{Tokens: 512, Shape: "4 x 4096", DType: "F32"},
+		{Tokens: 64, Shape: usual, DType: "BF16"},
+		{Tokens: 512, Shape: usual, DType: "BF16"},
+		{Tokens: 512, Shape: usual, DType: "F16"},
+		{Tokens: 512, Shape: usual, DType: "F32"},
 		{Tokens: 512, Shape: "1 x 4096", DType: "BF16"},
 	}
 	if !b.Quick {
 		rows = append(rows,
-			readingRow{Tokens: 4096, Shape: "4 x 4096", DType: "BF16"},
+			readingRow{Tokens: 4096, Shape: usual, DType: "BF16"},
 			readingRow{Tokens: 512, Shape: "36 x 4096", DType: "BF16"})
 	}
 	return rows
@@ -51,7 +52,7 @@ func (b *bench) artifacts() []readingRow {
 func (b *bench) reading(ctx context.Context, r *report) error {
 	r.Bandwidth = bandwidth{OneCore: memoryBandwidth(1), AllCores: memoryBandwidth(r.Machine.Cores)}
 	for _, row := range b.artifacts() {
-		b.say("  %d tokens x %s %s", row.Tokens, row.Shape, row.DType)
+		b.sayf("  %d tokens x %s %s", row.Tokens, row.Shape, row.DType)
 		if err := b.readArtifact(ctx, &row); err != nil {
 			return err
 		}

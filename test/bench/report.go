@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -46,10 +47,10 @@ func (r *report) json(w io.Writer) error {
 // table writes the report as Markdown, for people and for a README.
 func (r *report) table(w io.Writer) error {
 	t := &tables{}
-	t.line("%s, %d cores, %s, %s. %s, %v.", r.Machine.CPU, r.Machine.Cores, r.Machine.OS, r.Machine.Go,
+	t.linef("%s, %d cores, %s, %s. %s, %v.", r.Machine.CPU, r.Machine.Cores, r.Machine.OS, r.Machine.Go,
 		r.Began.Format("2006-01-02 15:04 MST"), r.Took)
 	if r.Note != "" {
-		t.line("%s", r.Note)
+		t.linef("%s", r.Note)
 	}
 	r.readingTable(t)
 	r.scoringTable(t)
@@ -64,7 +65,7 @@ func (r *report) readingTable(t *tables) {
 	if len(r.Reading) == 0 {
 		return
 	}
-	t.line("\nMemory is read at %.1f GB/s by one core, %.1f GB/s by all.", r.Bandwidth.OneCore/1e9, r.Bandwidth.AllCores/1e9)
+	t.linef("\nMemory is read at %.1f GB/s by one core, %.1f GB/s by all.", r.Bandwidth.OneCore/1e9, r.Bandwidth.AllCores/1e9)
 	rows := [][]string{{"artifact", "size", "plain reading", "lock free to features", "GB/s", "of plain", "memory"}}
 	for _, row := range r.Reading {
 		rows = append(rows, []string{
@@ -83,7 +84,7 @@ func (r *report) scoringTable(t *tables) {
 	rows := [][]string{{"scoring", "members", "heads", "weights", "one", "GB/s", "8 at once", "of one", "choosing"}}
 	for _, row := range r.Scoring {
 		rows = append(rows, []string{
-			row.Shape, fmt.Sprint(row.Members), fmt.Sprint(row.Heads), megabytes(uint64(row.Weights)), brief(row.One),
+			row.Shape, strconv.Itoa(row.Members), strconv.Itoa(row.Heads), megabytes(uint64(row.Weights)), brief(row.One),
 			fmt.Sprintf("%.1f", gbPerSecond(row.Weights, row.One)), brief(row.Eight),
 			fmt.Sprintf("%.1fx", row.Eight.Seconds()/row.One.Seconds()), brief(row.Choosing),
 		})
@@ -114,7 +115,7 @@ func (r *report) servingTable(t *tables) {
 	rows = [][]string{{"callers", "echo", "local hit", "of echo"}}
 	for _, row := range r.Callers {
 		rows = append(rows, []string{
-			fmt.Sprint(row.Callers), fmt.Sprintf("%.0f/s", row.Echo), fmt.Sprintf("%.0f/s", row.LocalHit), percent(row.LocalHit / row.Echo),
+			strconv.Itoa(row.Callers), fmt.Sprintf("%.0f/s", row.Echo), fmt.Sprintf("%.0f/s", row.LocalHit), percent(row.LocalHit / row.Echo),
 		})
 	}
 	t.table(rows)
@@ -166,7 +167,7 @@ func (r *report) benchmarksTable(t *tables) {
 // tables lays out Markdown tables.
 type tables struct{ text strings.Builder }
 
-func (t *tables) line(format string, args ...any) { fmt.Fprintf(&t.text, format+"\n", args...) }
+func (t *tables) linef(format string, args ...any) { fmt.Fprintf(&t.text, format+"\n", args...) }
 
 // table writes rows, the first of which is the head. Columns are as wide as they need.
 func (t *tables) table(rows [][]string) {
@@ -176,17 +177,17 @@ func (t *tables) table(rows [][]string) {
 			widths[i] = max(widths[i], len([]rune(cell)))
 		}
 	}
-	t.line("")
+	t.linef("")
 	for n, row := range rows {
 		for i, cell := range row {
 			fmt.Fprintf(&t.text, "| %s%s ", cell, strings.Repeat(" ", widths[i]-len([]rune(cell))))
 		}
-		t.line("|")
+		t.linef("|")
 		if n == 0 {
 			for _, width := range widths {
 				fmt.Fprintf(&t.text, "| %s ", strings.Repeat("-", width))
 			}
-			t.line("|")
+			t.linef("|")
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"time"
 )
 
@@ -24,7 +25,7 @@ type scaleCmd struct {
 	Probe        time.Duration `default:"40ms" help:"How long a probe takes."`
 	For          time.Duration `default:"20m" help:"How long to simulate. Caches begin empty; the second half is what counts."`
 	// The constants that a run of this program measures.
-	EntryBytes  int           `default:"700" help:"Memory of an entry in Redis."`
+	EntryBytes  int           `default:"450" help:"Memory of an entry in Redis."`
 	LocalBytes  int           `default:"300" help:"Memory of an entry in a process."`
 	InFlight    int           `default:"32" help:"Probes that one vLLM server takes at a time."`
 	CPULocal    time.Duration `default:"40us" help:"Processor time of a local hit."`
@@ -47,14 +48,14 @@ func (c *scaleCmd) Run(ctx context.Context) error {
 				name, memory = "yes", megabytes(uint64(o.redisEntries)*uint64(c.EntryBytes))
 			}
 			rows = append(rows, []string{
-				fmt.Sprint(replicas), name, percent(o.part(o.local)), percent(o.part(o.shared)), percent(o.part(o.joined)),
-				fmt.Sprintf("%.0f", o.probesPerSecond), fmt.Sprint(c.servers(o)), fmt.Sprintf("%.1f", c.cores(o)),
+				strconv.Itoa(replicas), name, percent(o.part(o.local)), percent(o.part(o.shared)), percent(o.part(o.joined)),
+				fmt.Sprintf("%.0f", o.probesPerSecond), strconv.Itoa(c.servers(o)), fmt.Sprintf("%.1f", c.cores(o)),
 				megabytes(uint64(c.Entries) * uint64(c.LocalBytes)), memory,
 			})
 		}
 	}
 	t := &tables{}
-	t.line("%.0f decisions a second over %d tasks with Zipf exponent %v, probes of %v, %d local entries, %v kept.",
+	t.linef("%.0f decisions a second over %d tasks with Zipf exponent %v, probes of %v, %d local entries, %v kept.",
 		c.Rate, c.Tasks, c.Skew, c.Probe, c.Entries, c.TTL)
 	t.table(rows)
 	_, err := os.Stdout.WriteString(t.text.String())
@@ -103,7 +104,7 @@ func (c *scaleCmd) simulate(replicas int, redis bool) outcome {
 	for now := time.Duration(0); now < c.For; {
 		now += time.Duration(random.ExpFloat64() / c.Rate * float64(time.Second))
 		for landings.Len() > 0 && (*landings)[0].at <= now {
-			l := heap.Pop(landings).(landing)
+			l := landings.next()
 			local[l.replica].put(l.task, l.at)
 			delete(flying, flightID{l.replica, l.task})
 			if redis && leased[l.task] <= l.at {
@@ -154,8 +155,11 @@ func (q landingQueue) Len() int           { return len(q) }
 func (q landingQueue) Less(i, j int) bool { return cmp.Less(q[i].at, q[j].at) }
 func (q landingQueue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 
+// next takes out the earliest landing.
+func (q *landingQueue) next() landing { return heap.Pop(q).(landing) } //nolint:forcetypeassert // it holds nothing else
+
 // Push implements [heap.Interface].
-func (q *landingQueue) Push(l any) { *q = append(*q, l.(landing)) }
+func (q *landingQueue) Push(l any) { *q = append(*q, l.(landing)) } //nolint:forcetypeassert // for next and for landings only
 
 // Pop implements [heap.Interface].
 func (q *landingQueue) Pop() any {

@@ -40,6 +40,9 @@ type lruEntry struct {
 	computed time.Duration
 }
 
+// entryOf is what an element of the order holds.
+func entryOf(e *list.Element) *lruEntry { return e.Value.(*lruEntry) } //nolint:forcetypeassert // nothing else
+
 func newLRU(most int) *lru {
 	return &lru{most: most, order: list.New(), entries: map[int]*list.Element{}}
 }
@@ -52,7 +55,7 @@ func (l *lru) get(task int, now, ttl time.Duration) bool {
 	if !ok {
 		return false
 	}
-	if now-e.Value.(*lruEntry).computed >= ttl {
+	if now-entryOf(e).computed >= ttl {
 		l.order.Remove(e)
 		delete(l.entries, task)
 		return false
@@ -62,11 +65,11 @@ func (l *lru) get(task int, now, ttl time.Duration) bool {
 }
 
 // when says when the scores of a task that is there were computed.
-func (l *lru) when(task int) time.Duration { return l.entries[task].Value.(*lruEntry).computed }
+func (l *lru) when(task int) time.Duration { return entryOf(l.entries[task]).computed }
 
 func (l *lru) put(task int, computed time.Duration) {
 	if e, ok := l.entries[task]; ok {
-		e.Value.(*lruEntry).computed = computed
+		entryOf(e).computed = computed
 		l.order.MoveToFront(e)
 		return
 	}
@@ -74,6 +77,6 @@ func (l *lru) put(task int, computed time.Duration) {
 	if len(l.entries) > l.most {
 		last := l.order.Back()
 		l.order.Remove(last)
-		delete(l.entries, last.Value.(*lruEntry).task)
+		delete(l.entries, entryOf(last).task)
 	}
 }

@@ -47,7 +47,7 @@ func (b *bench) checkpoints() []scoringSize {
 
 func (b *bench) scoring(ctx context.Context, r *report) error {
 	for i, size := range b.checkpoints() {
-		b.say("  %v, %d members, %d heads", size.shape, size.members, size.heads)
+		b.sayf("  %v, %d members, %d heads", size.shape, size.members, size.heads)
 		row, err := b.score(ctx, filepath.Join(b.ram, fmt.Sprintf("checkpoint-%d", i)), size)
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func (b *bench) scoring(ctx context.Context, r *report) error {
 
 func (b *bench) score(ctx context.Context, dir string, size scoringSize) (scoringRow, error) {
 	row := scoringRow{
-		Shape: size.shape.String(), PCA: size.pca, Members: size.members, Heads: size.heads,
+		Shape: size.String(), PCA: size.pca, Members: size.members, Heads: size.heads,
 		Weights: 4 * int64(size.pca) * int64(size.layers) * int64(size.hidden),
 	}
 	if err := saveCheckpoint(dir, size.shape, size.ensemble); err != nil {

@@ -70,7 +70,7 @@ func (b *bench) serving(ctx context.Context, r *report) (err error) {
 			if err := w.steady(func() error { return w.runClosed(ctx, b, round > 0) }); err != nil {
 				return fmt.Errorf("%s: %w", w.Name, err)
 			}
-			b.say("  %-12s closed loop %d/%d: %.0f/s", w.Name, round, b.Rounds, w.PerSecond)
+			b.sayf("  %-12s closed loop %d/%d: %.0f/s", w.Name, round, b.Rounds, w.PerSecond)
 		}
 	}
 	capacity := median(ways[0].closed)
@@ -86,7 +86,7 @@ func (b *bench) serving(ctx context.Context, r *report) (err error) {
 			if err := w.steady(func() error { return w.runOpen(ctx, b) }); err != nil {
 				return fmt.Errorf("%s: %w", w.Name, err)
 			}
-			b.say("  %-12s open loop %d/%d: p99 %s", w.Name, round+1, b.Rounds, brief(w.p99[round]))
+			b.sayf("  %-12s open loop %d/%d: p99 %s", w.Name, round+1, b.Rounds, brief(w.p99[round]))
 		}
 	}
 	for _, w := range ways {
@@ -126,7 +126,7 @@ func (b *bench) callers(ctx context.Context, r *report, ways []*way) error {
 			}
 		}
 		r.Callers = append(r.Callers, row)
-		b.say("  %d callers: echo %.0f/s, local hit %.0f/s", n, row.Echo, row.LocalHit)
+		b.sayf("  %d callers: echo %.0f/s, local hit %.0f/s", n, row.Echo, row.LocalHit)
 	}
 	return nil
 }
@@ -165,13 +165,13 @@ func (b *bench) ways(ctx context.Context, p *processes) ([]*way, error) {
 	if err != nil {
 		return nil, err
 	}
-	ways := []*way{
+	ways := []*way{ //nolint:prealloc // three at most
 		newWay("bare echo", echo, toEcho, hitTasks, pointsmanv1.Origin_ORIGIN_LOCAL_CACHE),
 		newWay("local hit", local, toLocal, hitTasks, pointsmanv1.Origin_ORIGIN_LOCAL_CACHE),
 	}
 	redis, err := p.redis(ctx)
 	if err != nil {
-		b.say("  no shared hits: %v", err)
+		b.sayf("  no shared hits: %v", err)
 		return ways, nil
 	}
 	cfg.name, cfg.maxEntries, cfg.redis = "shared", 1, redis.addr
@@ -257,7 +257,7 @@ func (w *way) runClosed(ctx context.Context, b *bench, counts bool) error {
 		go func() { done <- w.server.profile(ctx, path, b.Closed) }()
 		defer func() {
 			if err := <-done; err != nil {
-				b.say("  %v", err)
+				b.sayf("  %v", err)
 			}
 		}()
 	}

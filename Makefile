@@ -27,7 +27,7 @@ demo: build ## Run a whole service: no GPU, no Redis, no files
 test: need-go need-cc need-redis ## Run all tests with the race detector
 	$(GO) vet ./...
 	$(GO) test -race ./...
-	$(GO) test -run 'Memory|Alloc' ./probe ./server ./test # what the race detector would distort
+	$(GO) test -run 'Memory|Alloc|Hostile|Stranger' ./probe ./server ./test # what the race detector would distort
 
 .PHONY: lint
 lint: need-go ## Lint Go and protobuf, and look for breaking changes of the contract

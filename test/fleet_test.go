@@ -101,7 +101,7 @@ probes:
     encoder: %q
     endpoints: [ { base_url: %q, hidden_states_dir: ./hidden-states } ]
 cache:
-    redis: { url: %q }
+    redis: { url: %q, op_timeout: 100ms }
 %s
 `, ports[0], ports[1], encoder, web.URL+"/v1", s.redisURL, indent(s.cacheYAML))
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {

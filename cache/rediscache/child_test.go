@@ -3,6 +3,7 @@ package rediscache
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -30,7 +31,13 @@ func childMain() bool {
 	}
 	cfg := DefaultConfig()
 	cfg.URL, cfg.OpTimeout = url, 100*time.Millisecond
-	shared, err := New(cfg)
+	var out sync.Mutex
+	say := func(text string) {
+		out.Lock()
+		defer out.Unlock()
+		fmt.Println(text)
+	}
+	shared, err := New(cfg, WithObserver(trouble{say}))
 	if err != nil {
 		panic(err)
 	}
@@ -40,12 +47,6 @@ func childMain() bool {
 	}
 	for !shared.Status().Ready {
 		time.Sleep(time.Millisecond)
-	}
-	var out sync.Mutex
-	say := func(text string) {
-		out.Lock()
-		defer out.Unlock()
-		fmt.Println(text)
 	}
 	say("ready")
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
@@ -69,6 +70,34 @@ func childMain() bool {
 		}
 	}
 	return true
+}
+
+// trouble says when an exchange failed that was tried. Then the callers do without Redis, as they should, and compute too.
+type trouble struct{ say func(string) }
+
+func (f trouble) Exchange(_ string, _ time.Duration, err error) {
+	if err != nil && !errors.Is(err, ErrUnavailable) {
+		f.say(redisFailed)
+	}
+}
+
+func (trouble) StateChanged(Status) {}
+
+const redisFailed = "redis failed"
+
+// undisturbed runs a case until Redis answered every exchange in time, which a busy machine may keep it from, or gives up.
+func undisturbed(t *testing.T, run func(t *testing.T) map[string]int) map[string]int {
+	t.Helper()
+	const attempts = 5
+	var counts map[string]int
+	for range attempts {
+		if counts = run(t); counts[redisFailed] == 0 {
+			return counts
+		}
+		t.Logf("the machine is too busy for Redis to answer in time: %v", counts)
+	}
+	t.Skipf("Redis did not answer in time in any of %d attempts", attempts)
+	return nil
 }
 
 // child is another process, running childMain.
@@ -167,12 +196,15 @@ func fleetSays(t *testing.T, children []*child, answers int, seen func(c *child,
 }
 
 func TestThreeProcessesComputeOnce(t *testing.T) {
-	server := redistest.Start(t)
-	children := startChildren(t, 3, "redis://"+server.Addr)
-	for _, c := range children {
-		c.ask("a task")
-	}
-	counts := fleetSays(t, children, 300, func(*child, string) {})
+	counts := undisturbed(t, func(t *testing.T) map[string]int {
+		t.Helper()
+		server := redistest.Start(t)
+		children := startChildren(t, 3, "redis://"+server.Addr)
+		for _, c := range children {
+			c.ask("a task")
+		}
+		return fleetSays(t, children, 300, func(*child, string) {})
+	})
 	if counts["computing"] != 1 || counts["origin 0"] != 1 || counts["error"] != 0 || counts["wrong value"] != 0 {
 		t.Errorf("300 callers in three processes: %v; want one computation and good answers", counts)
 	}
@@ -180,23 +212,30 @@ func TestThreeProcessesComputeOnce(t *testing.T) {
 
 // layercache 59: the leader dies, and all waiters compute at once.
 func TestKilledLeaderIsReplacedOnce(t *testing.T) {
-	server := redistest.Start(t)
-	children := startChildren(t, 3, "redis://"+server.Addr)
-	for _, c := range children {
-		c.ask("a task")
-	}
-	var killed time.Time
-	counts := fleetSays(t, children, 200, func(c *child, line string) {
-		if line == "computing" && killed.IsZero() {
-			killed = time.Now()
-			_ = c.command.Process.Kill()
+	var server *redistest.Server
+	var took time.Duration
+	counts := undisturbed(t, func(t *testing.T) map[string]int {
+		t.Helper()
+		server = redistest.Start(t)
+		children := startChildren(t, 3, "redis://"+server.Addr)
+		for _, c := range children {
+			c.ask("a task")
 		}
+		var killed time.Time
+		counts := fleetSays(t, children, 200, func(c *child, line string) {
+			if line == "computing" && killed.IsZero() {
+				killed = time.Now()
+				_ = c.command.Process.Kill()
+			}
+		})
+		took = time.Since(killed)
+		return counts
 	})
 	if counts["computing"] != 2 || counts["error"] != 0 || counts["wrong value"] != 0 {
 		t.Errorf("after the leader was killed: %v; want exactly one more computation and good answers", counts)
 	}
 	// What was left of the lease, a waiter's pauses, the computation.
-	if took := time.Since(killed); took > cache.DefaultConfig().LeaseTTL+computation+2*time.Second {
+	if took > cache.DefaultConfig().LeaseTTL+computation+2*time.Second {
 		t.Errorf("the survivors were answered after %v", took)
 	}
 	eventually(t, "no lease is left", func() bool { return len(leases(t, server)) == 0 })

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -31,7 +32,7 @@ type Checkpoint struct {
 func Load(dir string) (*Checkpoint, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		err = &CheckpointError{File: manifestFile, Problem: "cannot be read", Err: err}
+		err = &CheckpointError{File: manifestFile, Problem: unreadable, Err: err}
 		return nil, fmt.Errorf("checkpoint %s: %w", dir, err)
 	}
 	defer root.Close()
@@ -57,7 +58,7 @@ func load(open openFunc) (*Checkpoint, error) {
 	}
 	f, size, err := open(doc.TensorFile)
 	if err != nil {
-		return nil, &CheckpointError{File: doc.TensorFile, Problem: "cannot be read", Err: err}
+		return nil, &CheckpointError{File: doc.TensorFile, Problem: unreadable, Err: err}
 	}
 	defer f.Close()
 
@@ -90,18 +91,21 @@ func newCheckpoint(m Manifest, t *Tensors, digest string) *Checkpoint {
 func readManifest(open openFunc) ([]byte, error) {
 	f, _, err := open(manifestFile)
 	if err != nil {
-		return nil, &CheckpointError{File: manifestFile, Problem: "cannot be read", Err: err}
+		return nil, &CheckpointError{File: manifestFile, Problem: unreadable, Err: err}
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxManifestBytes+1))
 	if err != nil {
-		return nil, &CheckpointError{File: manifestFile, Problem: "cannot be read", Err: err}
+		return nil, &CheckpointError{File: manifestFile, Problem: unreadable, Err: err}
 	}
 	if len(data) > maxManifestBytes {
 		return nil, &CheckpointError{File: manifestFile, Problem: fmt.Sprintf("is too large, want at most %d bytes", maxManifestBytes)}
 	}
 	return data, nil
 }
+
+// unreadable is the problem of a file, whose own error says more.
+const unreadable = "cannot be read"
 
 // openRegular opens a regular file inside root. O_NONBLOCK keeps a FIFO from
 // holding the open until somebody writes; the check is on what was opened.
@@ -112,12 +116,10 @@ func openRegular(root *os.Root, name string) (io.ReadCloser, int64, error) {
 	}
 	info, err := f.Stat()
 	if err != nil {
-		f.Close()
-		return nil, 0, err
+		return nil, 0, errors.Join(err, f.Close())
 	}
 	if !info.Mode().IsRegular() {
-		f.Close()
-		return nil, 0, fmt.Errorf("%s is not a regular file", name)
+		return nil, 0, errors.Join(fmt.Errorf("%s is not a regular file", name), f.Close())
 	}
 	return f, info.Size(), nil
 }

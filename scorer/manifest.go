@@ -145,6 +145,28 @@ func parseDocument(data []byte) (document, error) {
 // validate checks every field, and that the sizes agree with one another and
 // stay within the limits, so that no later product can overflow.
 func (d document) validate() error {
+	if err := d.validateTransform(); err != nil {
+		return err
+	}
+	if err := validateNames(d.OutputNames); err != nil {
+		return err
+	}
+	if err := d.validateEnsemble(); err != nil {
+		return err
+	}
+	switch {
+	case d.ProbabilityLink != probabilityLink:
+		return fieldError("probability_link", quote(d.ProbabilityLink), quote(probabilityLink))
+	case d.EnsembleReduction != ensembleReduction:
+		return fieldError("ensemble_reduction", quote(d.EnsembleReduction), quote(ensembleReduction))
+	case !isPlainName(d.TensorFile):
+		return fieldError("tensor_file", quote(d.TensorFile), "the plain name of a file in the same folder")
+	}
+	return validateVLLMLayers(d.VLLMLayerIDs, len(d.ExtractionLayerIDs))
+}
+
+// validateTransform checks what leads from hidden states to components.
+func (d document) validateTransform() error {
 	layers := len(d.ExtractionLayerIDs)
 	switch {
 	case d.FormatVersion != formatVersion:
@@ -177,21 +199,7 @@ func (d document) validate() error {
 	case d.PCAWhiten:
 		return fieldError("pca_whiten", d.PCAWhiten, "false")
 	}
-	if err := validateNames(d.OutputNames); err != nil {
-		return err
-	}
-	if err := d.validateEnsemble(); err != nil {
-		return err
-	}
-	switch {
-	case d.ProbabilityLink != probabilityLink:
-		return fieldError("probability_link", quote(d.ProbabilityLink), quote(probabilityLink))
-	case d.EnsembleReduction != ensembleReduction:
-		return fieldError("ensemble_reduction", quote(d.EnsembleReduction), quote(ensembleReduction))
-	case !isPlainName(d.TensorFile):
-		return fieldError("tensor_file", quote(d.TensorFile), "the plain name of a file in the same folder")
-	}
-	return validateVLLMLayers(d.VLLMLayerIDs, layers)
+	return nil
 }
 
 // validateEnsemble checks trunk_hidden and ensemble_size. The elements of all
@@ -219,7 +227,8 @@ func (d document) validateEnsemble() error {
 	case d.EnsembleSize <= 0:
 		return fieldError("ensemble_size", d.EnsembleSize, "above 0")
 	case d.EnsembleSize > (maxTensors-transformTensors)/memberTensors:
-		return fieldError("ensemble_size", d.EnsembleSize, fmt.Sprintf("at most %d with %d tensors a member", (maxTensors-transformTensors)/memberTensors, memberTensors))
+		return fieldError("ensemble_size", d.EnsembleSize,
+			fmt.Sprintf("at most %d with %d tensors a member", (maxTensors-transformTensors)/memberTensors, memberTensors))
 	}
 	transform := (int64(d.PCADim) + transformVectors) * int64(d.RawFeatureDim)
 	if limit := (maxElements - transform) / elements; int64(d.EnsembleSize) > limit {

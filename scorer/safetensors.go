@@ -74,7 +74,7 @@ func readTensors(r io.Reader, size int64, file string, list []slot) error {
 	for _, s := range ordered {
 		*s.values = make([]float32, s.elements())
 		if err := readFloats(r, *s.values, buf); err != nil {
-			return &CheckpointError{File: file, Part: s.name, Problem: "cannot be read", Err: err}
+			return &CheckpointError{File: file, Part: s.name, Problem: unreadable, Err: err}
 		}
 		if err := s.check(file); err != nil {
 			return err

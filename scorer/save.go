@@ -48,7 +48,7 @@ func Save(dir string, m Manifest, t Tensors) (err error) {
 	}
 	// MkdirTemp makes it for its owner only; a checkpoint is no secret, and who
 	// trains one is often not who serves it.
-	if err := os.Chmod(staging, 0o755); err != nil {
+	if err := os.Chmod(staging, 0o755); err != nil { //nolint:gosec // readable by all, as said
 		return err
 	}
 	if err := os.Rename(staging, dir); err != nil {
@@ -103,7 +103,7 @@ func encode(m Manifest, t *Tensors) (map[string]func(io.Writer) error, error) {
 // writeFile creates a file and makes sure its contents reach the disk, since the
 // rename that follows could otherwise survive a crash that they do not.
 func writeFile(path string, write func(io.Writer) error) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // a checkpoint is no secret
 	if err != nil {
 		return err
 	}

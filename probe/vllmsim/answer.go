@@ -17,7 +17,7 @@ func (e *exchange) answer(completion map[string]any) {
 		e.hang()
 	}
 	e.leave()
-	switch e.fault.kind { //nolint:exhaustive // the others answer well
+	switch e.fault.kind {
 	case dropEarly:
 		panic(http.ErrAbortHandler) // how net/http is told to close the connection
 	case dropMidAnswer:

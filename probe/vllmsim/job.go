@@ -28,7 +28,7 @@ type job struct {
 func (s *Server) newJob(engineID string, tokens []int64, fault Fault) (*job, error) {
 	name := engineID + ".safetensors"
 	dir, reported := s.cfg.Dir, s.cfg.ReportedDir
-	switch fault.kind { //nolint:exhaustive // the others are in the right place
+	switch fault.kind { //nolint:exhaustive // the others are made as usual
 	case pathOutside:
 		dir, reported = fault.location, fault.location
 	case pathDotDot:
@@ -61,7 +61,7 @@ func (j *job) place() error {
 		}
 	}
 	lock := j.path + ".lock"
-	switch j.fault.kind { //nolint:exhaustive // the others have a good lock
+	switch j.fault.kind { //nolint:exhaustive // the others are made as usual
 	case noLock:
 		return nil
 	case lockSymlink:
@@ -103,7 +103,7 @@ func (j *job) release() error {
 // begin writes what is to be at the artifact's path: for most faults all of
 // it, for a truncated file the first half.
 func (j *job) begin() error {
-	switch j.fault.kind { //nolint:exhaustive // the others have a file of the usual kind
+	switch j.fault.kind {
 	case fileMissing:
 		return nil
 	case artifactSymlink:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -175,8 +176,9 @@ type combinedBreaker struct {
 	last   State
 }
 
-// set notes one endpoint's state and returns the combined one, and whether that changed.
-func (c *combinedBreaker) set(i int, state State) (State, bool) {
+// set notes one endpoint's state and tells of the combined one if that changed. It tells while it is locked, so that what is
+// told last is what is so.
+func (c *combinedBreaker) set(i int, state State, tell func(State)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.states[i] = state
@@ -184,9 +186,10 @@ func (c *combinedBreaker) set(i int, state State) (State, bool) {
 	for _, s := range c.states {
 		combined = min(combined, s)
 	}
-	changed := combined != c.last
-	c.last = combined
-	return combined, changed
+	if combined != c.last {
+		c.last = combined
+		tell(combined)
+	}
 }
 
 // reportingTo makes an endpoint's observer see the group's breaker rather than the endpoint's own. It is the last option.
@@ -208,9 +211,7 @@ type memberObserver struct {
 
 // Breaker implements [Observer].
 func (o memberObserver) Breaker(state State) {
-	if combined, changed := o.combined.set(o.index, state); changed {
-		o.Observer.Breaker(combined)
-	}
+	o.combined.set(o.index, state, o.Observer.Breaker)
 }
 
 // fitness ranks endpoints: the lower the better.
@@ -258,7 +259,11 @@ func (v *VLLM) watchHealth(ctx context.Context, every time.Duration) {
 			failures++
 		}
 		if sick := failures >= unhealthyAfter; v.unhealthy.Swap(sick) != sick {
-			v.log.Warn("vLLM's health check changed", "healthy", !sick)
+			level := slog.LevelInfo
+			if sick {
+				level = slog.LevelWarn
+			}
+			v.log.Log(ctx, level, "vLLM's health check changed", "healthy", !sick)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -186,17 +187,18 @@ func TestGroupBreakerIsOpenWhenAllAre(t *testing.T) {
 	for i, step := range []struct {
 		endpoint int
 		state    State
-		want     State
-		changed  bool
+		told     []State
 	}{
-		{0, StateDown, StateReady, false},
-		{1, StateDown, StateDown, true},
-		{0, StateDegraded, StateDegraded, true},
-		{0, StateReady, StateReady, true},
-		{1, StateReady, StateReady, false},
+		{0, StateDown, nil},
+		{1, StateDown, []State{StateDown}},
+		{0, StateDegraded, []State{StateDegraded}},
+		{0, StateReady, []State{StateReady}},
+		{1, StateReady, nil},
 	} {
-		if got, changed := c.set(step.endpoint, step.state); got != step.want || changed != step.changed {
-			t.Errorf("step %d: %v %v", i, got, changed)
+		var told []State
+		c.set(step.endpoint, step.state, func(s State) { told = append(told, s) })
+		if !slices.Equal(told, step.told) {
+			t.Errorf("step %d: told %v, want %v", i, told, step.told)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"math"
 	"path/filepath"
 	"slices"
@@ -241,4 +242,49 @@ func TestTheLexicalEncoderHasOneName(t *testing.T) {
 	if config.LexicalEncoder != lexical.Encoder {
 		t.Errorf("%q and %q", config.LexicalEncoder, lexical.Encoder)
 	}
+}
+
+// TestAFailingBackupIsSeen has both sources fail: the answer says why the first did,
+// and the observer hears of both. A caller that leaves meanwhile is not answered.
+func TestAFailingBackupIsSeen(t *testing.T) {
+	unavailable := &fakeProber{extract: func(context.Context, probe.Request) (probe.Extraction, error) {
+		return probe.Extraction{}, probe.ErrUnavailable
+	}}
+	d, route := newDecider(t, unavailable)
+	giveBackup(t, route)
+	route.Backup.Probe = &fakeProber{extract: func(context.Context, probe.Request) (probe.Extraction, error) {
+		return probe.Extraction{}, probe.ErrOverloaded
+	}}
+	heard := &fellBackObserver{panicObserver: &panicObserver{}}
+	d.observer = heard
+	dec, err := d.Decide(t.Context(), ask("x"))
+	if err != nil || dec.Basis != pointsmanv1.Basis_BASIS_FALLBACK || dec.Reason != reasonProbeUnavailable {
+		t.Errorf("%+v %v", dec, err)
+	}
+	if want := []pointsmanv1.FallbackReason{reasonProbeUnavailable, reasonOverloaded}; !slices.Equal(heard.reasons, want) {
+		t.Errorf("the observer heard of %v, want %v", heard.reasons, want)
+	}
+
+	ctx, leave := context.WithCancel(t.Context())
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	route.Backup.Probe = &fakeProber{extract: func(context.Context, probe.Request) (probe.Extraction, error) {
+		leave()
+		<-release
+		return probe.Extraction{}, probe.ErrUnavailable
+	}}
+	if dec, err := d.Decide(ctx, ask("y")); !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v %v", dec, err)
+	}
+}
+
+// fellBackObserver notes the reasons it is told of.
+type fellBackObserver struct {
+	*panicObserver
+
+	reasons []pointsmanv1.FallbackReason
+}
+
+func (o *fellBackObserver) FellBack(_ context.Context, _ string, reason pointsmanv1.FallbackReason, _ error) {
+	o.reasons = append(o.reasons, reason)
 }

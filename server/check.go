@@ -304,7 +304,7 @@ func (r *CheckReport) text(offline bool) string {
 	case r.ExitCode == ExitBroken:
 		fmt.Fprintf(&b, "%s: the service would not start\n", r.Config)
 	case r.ExitCode == ExitFailing:
-		fmt.Fprintf(&b, "%s: the service would start, and answer its fallback targets where a probe fails, and do without a Redis that fails\n", r.Config)
+		fmt.Fprintf(&b, "%s: the service would start, and answer its fallback targets, or do without, where it says FAILING\n", r.Config)
 	case offline:
 		fmt.Fprintf(&b, "%s: good; no probe was asked (--offline)\n", r.Config)
 	default:

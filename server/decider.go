@@ -24,6 +24,9 @@ const localOnlyBelow = 2 * time.Millisecond
 // is dropped: it may quote what it stumbled over.
 var errPanicked = errors.New("the decision panicked")
 
+// errLeft is the end of a decision whose caller has left.
+var errLeft = fmt.Errorf("deciding: the caller left: %w", context.Canceled)
+
 // Decider makes decisions. It knows nothing of gRPC.
 type Decider struct {
 	snapshot atomic.Pointer[Snapshot]
@@ -88,7 +91,7 @@ func (d *Decider) Decide(ctx context.Context, req *Request) (dec *Decision, err 
 	learned, err := d.learn(ctx, q, dec)
 	switch {
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		return nil, fmt.Errorf("deciding: the caller left: %w", context.Canceled)
+		return nil, errLeft
 	case err != nil:
 		reason := reasonOf(err)
 		d.observer.FellBack(ctx, route.Name, reason, err)
@@ -96,7 +99,12 @@ func (d *Decider) Decide(ctx context.Context, req *Request) (dec *Decision, err 
 			return dec.fallBack(among, reason), nil
 		}
 		q.source, q.candidates, q.answerBy = route.Backup, among.backup, answerBy
-		if learned, err = d.learn(ctx, q, dec); err != nil {
+		learned, err = d.learn(ctx, q, dec)
+		switch {
+		case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+			return nil, errLeft
+		case err != nil:
+			d.observer.FellBack(ctx, route.Name, reasonOf(err), fmt.Errorf("backup: %w", err))
 			return dec.fallBack(among, reason), nil
 		}
 		dec.Basis, dec.Reason = pointsmanv1.Basis_BASIS_BACKUP, reason

@@ -23,15 +23,16 @@ const servicePrefix = "/pointsman."
 // interceptors returns what stands around every unary call, outermost first.
 func interceptors(log *slog.Logger, t *telemetry.Telemetry, margin DeadlineMargin) []grpc.UnaryServerInterceptor {
 	return []grpc.UnaryServerInterceptor{
-		recoverPanic(log, t),
+		recoverPanic(log, t), // of the interceptors themselves
 		identify(t),
 		logAccess(log, t),
+		recoverPanic(log, t), // of the handler, so that its call is logged and measured
 		keepDeadline(margin),
 	}
 }
 
-// recoverPanic answers INTERNAL for a panic. Decisions do not come here: they fall
-// back by themselves.
+// recoverPanic answers INTERNAL for a panic. What panics while it learns does not come
+// here: it falls back by itself.
 func recoverPanic(log *slog.Logger, t *telemetry.Telemetry) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 		defer func() {

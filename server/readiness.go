@@ -135,11 +135,15 @@ func (s *Server) readinessNames() []string {
 // ends.
 func (s *Server) awaitCanaries(ctx context.Context) {
 	var all sync.WaitGroup
-	for name, p := range s.now.Load().probes {
+	for name := range s.now.Load().probes {
 		all.Go(func() {
 			ticker := time.NewTicker(canaryInterval)
 			defer ticker.Stop()
 			for tries := 1; ; tries++ {
+				p, ok := s.now.Load().probes[name] // a reload may have replaced it, or taken it out
+				if !ok {
+					return
+				}
 				_, err := p.Extract(ctx, probe.Request{Task: canaryPrompt})
 				if err == nil {
 					s.log.InfoContext(ctx, "canary answered", "probe", name, "tries", tries)

@@ -123,6 +123,7 @@ func (s *Server) Serve(ctx context.Context, grpcListener, adminListener net.List
 		Handler: adminHandler(s),
 		// Nobody has a reason to send an operator's port a request slowly.
 		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       time.Minute,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 2)

@@ -10,7 +10,7 @@ import (
 // Input is what a decision is about: the task itself, or a conversation to take
 // it from.
 type Input struct {
-	// Task is used as it is when Conversation is nil.
+	// Task is used as it is unless IsConversation.
 	Task string
 	// Conversation holds the messages, oldest first.
 	Conversation []Message

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -111,7 +112,7 @@ func loadEntrance(c config.GRPC, now time.Time) (entrance, error) {
 		out.openHealth = c.Auth.OpenHealth
 		found, err := loadTokens(c.Auth.TokensFile)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("grpc.auth.tokens_file: %w", err))
+			errs = append(errs, fmt.Errorf("grpc.auth.tokens_file: %s", strings.ReplaceAll(err.Error(), "\n", "; ")))
 		} else {
 			out.tokens = &found
 			out.warnings = append(out.warnings, warnOfReaders("grpc.auth.tokens_file", c.Auth.TokensFile)...)

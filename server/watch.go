@@ -38,11 +38,12 @@ type reloader struct {
 func (r *reloader) run(ctx context.Context, demand <-chan os.Signal) {
 	watched := r.server.now.Load().cfg
 	var events chan fsnotify.Event
+	var failures chan error // must be read, or no further event comes
 	var tick <-chan time.Time
 	watcher := r.newWatcher()
 	if watcher != nil {
 		defer func() { _ = watcher.Close() }()
-		events = watcher.Events
+		events, failures = watcher.Events, watcher.Errors
 	}
 	if watched.Reload.Watch {
 		ticker := time.NewTicker(lookAnyway)
@@ -62,6 +63,10 @@ func (r *reloader) run(ctx context.Context, demand <-chan os.Signal) {
 		case <-demand:
 		case <-events:
 			check.Reset(settle)
+			continue
+		case err := <-failures:
+			r.log.WarnContext(ctx, "watching files had trouble; they are looked at again", "error", err)
+			check.Reset(0)
 			continue
 		case <-tick:
 			check.Reset(0)
@@ -151,8 +156,14 @@ func (r *reloader) files(cfg *config.Config) []string {
 	for _, p := range cfg.Probes {
 		add(p.APIKeyFile)
 	}
+	addCheckpoint := func(dir string) {
+		add(filepath.Join(dir, "router.json"), filepath.Join(dir, "router.safetensors"))
+	}
 	for _, route := range cfg.Routes {
-		add(filepath.Join(route.Checkpoint, "router.json"), filepath.Join(route.Checkpoint, "router.safetensors"))
+		addCheckpoint(route.Checkpoint)
+		if route.Backup != nil {
+			addCheckpoint(route.Backup.Checkpoint)
+		}
 	}
 	slices.Sort(files)
 	return slices.Compact(files)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/pointsman-dev/pointsman/server/config"
 )
 
 func TestFoldersFollowLinks(t *testing.T) {
@@ -70,5 +72,21 @@ func TestFingerprintSeesWhatKubernetesDoes(t *testing.T) {
 	}
 	if got := fingerprint(files); got != files[0]+" missing\n" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestABackupsCheckpointIsWatchedToo keeps the list of files in step with what a
+// reload reads.
+func TestABackupsCheckpointIsWatchedToo(t *testing.T) {
+	r := &reloader{path: "pointsman.yaml"}
+	files := r.files(&config.Config{Routes: map[string]config.Route{
+		"main": {Checkpoint: "first", Backup: &config.Backup{Checkpoint: "second"}},
+	}})
+	for _, dir := range []string{"first", "second"} {
+		for _, name := range []string{"router.json", "router.safetensors"} {
+			if !slices.Contains(files, filepath.Join(dir, name)) {
+				t.Errorf("%s in %s is not watched: %q", name, dir, files)
+			}
+		}
 	}
 }

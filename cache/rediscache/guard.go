@@ -119,8 +119,13 @@ func within[T any](ctx context.Context, g *guard, limit time.Duration, exchange 
 	case <-opCtx.Done():
 		return none, g.blame(ctx, opCtx.Err())
 	}
+	if !g.begin() {
+		<-g.slots
+		return none, ErrUnavailable
+	}
 	answered := make(chan answer, 1)
-	g.running.Go(func() {
+	go func() {
+		defer g.running.Done()
 		defer func() { <-g.slots }()
 		stop := context.AfterFunc(g.ctx, cancel)
 		defer stop()
@@ -130,7 +135,7 @@ func within[T any](ctx context.Context, g *guard, limit time.Duration, exchange 
 			answered <- a
 		}()
 		a.got, a.err = exchange(opCtx)
-	})
+	}()
 	var a answer
 	select {
 	case a = <-answered:
@@ -145,6 +150,17 @@ func within[T any](ctx context.Context, g *guard, limit time.Duration, exchange 
 		return a.got, nil
 	}
 	return none, g.blame(ctx, a.err)
+}
+
+// begin counts an exchange in, unless the guard is being closed: nothing may be added to running once it is waited for.
+func (g *guard) begin() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ctx.Err() != nil {
+		return false
+	}
+	g.running.Add(1)
+	return true
 }
 
 // blame says what an exchange failed of: its caller's own context, or Redis.
@@ -230,6 +246,8 @@ func (g *guard) set(err error) {
 // close ends the probing and what is under way, and waits for both: an exchange ends with its context, or at the latest with the
 // client's own time-outs for dialling, writing and reading.
 func (g *guard) close() {
+	g.mu.Lock()
 	g.cancel()
+	g.mu.Unlock()
 	g.running.Wait()
 }

@@ -308,7 +308,7 @@ func TestNothingIsNeededToStart(t *testing.T) {
 	if err != nil || time.Since(begin) > 100*time.Millisecond {
 		t.Fatalf("New: %v after %v", err, time.Since(begin))
 	}
-	defer func() { _ = c.Close() }()
+	t.Cleanup(func() { _ = c.Close() }) // after the ladder, which was made later
 	l := ladder(t, c, nil)
 	if r, err := l.Get(t.Context(), keyOf("a"), cache.Options{}, compute("v")); err != nil || r.Origin != cache.Computed {
 		t.Errorf("origin %d, %v", r.Origin, err)

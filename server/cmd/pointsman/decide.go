@@ -124,7 +124,9 @@ func explain(err error) error {
 			fmt.Fprintf(&text, " [%s]", printable(d.GetReason()))
 		case *errdetails.BadRequest:
 			for _, v := range d.GetFieldViolations() {
-				fmt.Fprintf(&text, "\n  %s: %s", printable(v.GetField()), printable(v.GetDescription()))
+				if said := v.GetField() + ": " + v.GetDescription(); said != s.Message() {
+					fmt.Fprintf(&text, "\n  %s", printable(said))
+				}
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/pointsman-dev/pointsman/scorer/train"
 	"github.com/pointsman-dev/pointsman/server/config"
 )
 
@@ -152,7 +153,9 @@ func (r *reloader) files(cfg *config.Config) []string {
 		add(p.APIKeyFile)
 	}
 	for _, route := range cfg.Routes {
-		add(filepath.Join(route.Checkpoint, "router.json"), filepath.Join(route.Checkpoint, "router.safetensors"))
+		for _, name := range []string{"router.json", "router.safetensors", train.RecordFile} {
+			add(filepath.Join(route.Checkpoint, name))
+		}
 	}
 	slices.Sort(files)
 	return slices.Compact(files)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -39,6 +40,10 @@ func buildSnapshot(cfg *config.Config, probes map[string]*heldProbe, previous *g
 			continue
 		}
 		warnings = append(warnings, warnOfTradeOff(route)...)
+		route.live, route.unwatched = watchScores(route, cfg.Routes[name].Checkpoint, previous.route(name))
+		if err := route.unwatched; err != nil && !errors.Is(err, os.ErrNotExist) {
+			warnings = append(warnings, warnUnwatched(route)...)
+		}
 		snapshot.routes[name] = route
 	}
 	return snapshot, warnings, errors.Join(errs...)
@@ -162,6 +167,11 @@ func warnOfTradeOff(r *Route) []string {
 	return []string{fmt.Sprintf(
 		"route %q: the policy %v can never choose the dearest target, whatever the checkpoint predicts; "+
 			"use a quality_weight above 0.5, or a tolerance below 1", r.Name, r.TradeOff)}
+}
+
+// warnUnwatched warns of a route whose scores are compared with nothing.
+func warnUnwatched(r *Route) []string {
+	return []string{fmt.Sprintf("route %q: drift of its scores is not measured: %v", r.Name, r.unwatched)}
 }
 
 func tradeOff(p config.Policy) scorer.TradeOff {

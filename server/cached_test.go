@@ -25,6 +25,7 @@ import (
 	"github.com/pointsman-dev/pointsman/cache"
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 	"github.com/pointsman-dev/pointsman/scorer"
+	"github.com/pointsman-dev/pointsman/scorer/drift"
 	"github.com/pointsman-dev/pointsman/server/config"
 	"github.com/pointsman-dev/pointsman/server/telemetry"
 )
@@ -50,6 +51,7 @@ func cachedDecider(t testing.TB, entries int) *Decider {
 	t.Helper()
 	d, route := newDecider(t, &fakeProber{})
 	route.Targets, route.candidates = slices.Delete(route.Targets, 1, 2), slices.Delete(route.candidates, 1, 2)
+	route.live = liveScores{"strong": drift.NewLive(halves, time.Now()), "weak": drift.NewLive(halves, time.Now())}
 	cfg := cache.DefaultConfig()
 	cfg.MaxEntries = max(cfg.MaxEntries, 2*entries)
 	var err error

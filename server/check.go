@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -131,6 +132,9 @@ func check(ctx context.Context, opts CheckOptions) *CheckReport {
 	routes := s.decider.snapshot.Load().routes
 	for _, name := range slices.Sorted(maps.Keys(routes)) {
 		report.Routes = append(report.Routes, checkRoute(routes[name]))
+		if err := routes[name].unwatched; errors.Is(err, os.ErrNotExist) { // other reasons are among the server's warnings
+			report.Warnings = append(report.Warnings, warnUnwatched(routes[name])...)
+		}
 	}
 	if opts.Offline {
 		return report

@@ -26,7 +26,7 @@ type DemoOptions struct {
 // demoData holds the learned checkpoint of the demo. Its README says what it was
 // made of, and how.
 //
-//go:embed demodata/lexical-mmlu/router.json demodata/lexical-mmlu/router.safetensors
+//go:embed demodata/lexical-mmlu/router.json demodata/lexical-mmlu/router.safetensors demodata/lexical-mmlu/train.json
 var demoData embed.FS
 
 // demoLearned is the folder in demoData.

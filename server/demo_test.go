@@ -65,6 +65,9 @@ func TestTheShippedCheckpointIsTheOneItsRecordIsOf(t *testing.T) {
 	if record.Recipe.HoldOut != 51 {
 		t.Errorf("it was trained with hold-out %d: the report is of held-out questions only with 51", record.Recipe.HoldOut)
 	}
+	if _, err := demoData.Open(demoLearned + "/train.json"); err != nil {
+		t.Errorf("the demo cannot compare its scores with any: %v", err)
+	}
 	readme, err := os.ReadFile(filepath.Join(demoLearned, "README.md"))
 	if err != nil {
 		t.Fatal(err)

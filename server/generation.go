@@ -144,6 +144,14 @@ func (s *Server) closeProbes(ctx context.Context) []error {
 	return errs
 }
 
+// route returns the generation's own route of a name, or nil.
+func (g *generation) route(name string) *Route {
+	if g == nil {
+		return nil
+	}
+	return g.snapshot.routes[name]
+}
+
 // sameCheckpoint returns the generation's own checkpoint of the same content, if it
 // has one, so that a reload of the rest does not keep two in memory.
 func (g *generation) sameCheckpoint(c *scorer.Checkpoint) *scorer.Checkpoint {

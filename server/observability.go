@@ -117,7 +117,7 @@ func (s *Server) telemetryState() telemetry.State {
 	}
 	for name, r := range s.decider.snapshot.Load().routes {
 		state.Routes = append(state.Routes, telemetry.RouteState{
-			Route: name, Digest: r.Checkpoint.Digest(), Encoder: r.Checkpoint.Manifest().Encoder,
+			Route: name, Digest: r.Checkpoint.Digest(), Encoder: r.Checkpoint.Manifest().Encoder, Shifts: r.live.shifts(),
 		})
 	}
 	return state

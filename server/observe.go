@@ -92,12 +92,11 @@ func (o *observer) Decided(ctx context.Context, dec *Decision, task string) {
 		shown.Origin = originToProto(l.Origin)
 		shown.Confidence, shown.Margin = l.Choice.Confidence, l.Choice.Margin
 		shown.Digest, shown.Tokens = l.Scores.Digest, l.Scores.Tokens
-		// A backup's scores are another checkpoint's: they would pass for drift of the
-		// route's own.
-		if dec.Basis != pointsmanv1.Basis_BASIS_BACKUP {
+		if dec.Basis != pointsmanv1.Basis_BASIS_BACKUP { // another checkpoint's would pass for drift of the route's own
 			for i, target := range l.Targets {
 				o.telemetry.Predicted(ctx, shown.Route, target.Head, l.Choice.Scores[i].Probability)
 			}
+			dec.Route.live.add(l)
 		}
 	}
 	o.telemetry.Decided(ctx, &shown)

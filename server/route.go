@@ -73,7 +73,7 @@ func (s *Snapshot) route(name string) (*Route, error) {
 	return nil, fmt.Errorf("%w: %q", ErrRouteNotFound, clip(name))
 }
 
-// Route is one way of deciding. It is immutable.
+// Route is one way of deciding. It is immutable, but for the scores it has counted.
 type Route struct {
 	Name    string
 	Targets []*Target
@@ -87,6 +87,10 @@ type Route struct {
 	// Source is asked first, Backup when that fails; Backup may be nil.
 	Source
 	Backup *Source
+	// live are its decisions' scores so far, the only thing that changes. It is empty if
+	// unwatched says why.
+	live      liveScores
+	unwatched error
 }
 
 // Source is where scores come from: a probe, and the checkpoint that reads its

@@ -210,6 +210,9 @@ func (s *Server) Close(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.halt)
 	defer stop()
 	defer s.halt()
+	if s.grpc != nil {
+		defer s.grpc.Stop() // it has workers even if it never served
+	}
 	// First the probes: the ladder's computations end with them.
 	errs := s.closeProbes(ctx)
 	if s.ladder != nil {

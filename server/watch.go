@@ -13,6 +13,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/pointsman-dev/pointsman/scorer/train"
 	"github.com/pointsman-dev/pointsman/server/config"
 )
 
@@ -157,7 +158,9 @@ func (r *reloader) files(cfg *config.Config) []string {
 		add(p.APIKeyFile)
 	}
 	addCheckpoint := func(dir string) {
-		add(filepath.Join(dir, "router.json"), filepath.Join(dir, "router.safetensors"))
+		for _, name := range []string{"router.json", "router.safetensors", train.RecordFile} {
+			add(filepath.Join(dir, name))
+		}
 	}
 	for _, route := range cfg.Routes {
 		addCheckpoint(route.Checkpoint)

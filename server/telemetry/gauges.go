@@ -20,6 +20,15 @@ type State struct {
 // RouteState is a route's checkpoint.
 type RouteState struct {
 	Route, Digest, Encoder string
+	// Shifts are those of the heads that have enough scores.
+	Shifts []HeadShift
+}
+
+// HeadShift is how far a head's scores of late are from those its checkpoint was made
+// with: the population stability index.
+type HeadShift struct {
+	Head string
+	PSI  float64
 }
 
 // Watch lets metrics read the state whenever they are collected. It is called once.
@@ -34,11 +43,13 @@ func (t *Telemetry) Watch(read func() State) error {
 		checkpoint = m.make(metricCheckpoint, "", "1 for every checkpoint in use.")
 		build      = m.make(metricBuild, "", "1, labelled with what this is.")
 	)
-	if err := errors.Join(m.errs...); err != nil {
+	psi, err := t.meter.Float64ObservableGauge(metricPSI, metric.WithDescription(
+		"The population stability index of the scores of late against the training record's; above 0.25 they have shifted."))
+	if err := errors.Join(append(m.errs, err)...); err != nil {
 		return err
 	}
 	buildLabels := newLabels(labelVersion, t.build.version, labelCommit, t.build.commit, labelGoVersion, t.build.goVersion).observe
-	_, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	_, err = t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		o.ObserveInt64(build, 1, buildLabels...)
 		s := read()
 		for name, status := range s.Probes {
@@ -55,9 +66,12 @@ func (t *Telemetry) Watch(read func() State) error {
 		}
 		for _, r := range s.Routes {
 			o.ObserveInt64(checkpoint, 1, newLabels(labelRoute, r.Route, labelDigest, r.Digest, labelEncoder, r.Encoder).observe...)
+			for _, h := range r.Shifts {
+				o.ObserveFloat64(psi, h.PSI, t.heads.get(headKey{r.Route, h.Head}, headLabels).observe...)
+			}
 		}
 		return nil
-	}, m.made...)
+	}, append(m.made, psi)...)
 	return err
 }
 

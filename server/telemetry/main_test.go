@@ -53,7 +53,7 @@ func exercise(t testing.TB, tel *Telemetry) {
 	err := tel.Watch(func() State {
 		return State{
 			Probes:  map[string]probe.Status{"qwen": {State: probe.StateReady, InFlight: 1, Queued: 2, Capacity: 3}},
-			Routes:  []RouteState{{Route: "main", Digest: "sha256:00", Encoder: "e"}},
+			Routes:  []RouteState{{Route: "main", Digest: "sha256:00", Encoder: "e", Shifts: []HeadShift{{Head: "strong", PSI: 0.1}}}},
 			RedisUp: new(true),
 		}
 	})

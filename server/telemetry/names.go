@@ -21,6 +21,7 @@ const (
 	metricConfidence  = "pointsman.decision.confidence"
 	metricMargin      = "pointsman.decision.margin"
 	metricProbability = "pointsman.head.probability"
+	metricPSI         = "pointsman.head.psi"
 	metricShadow      = "pointsman.shadow.decisions"
 	metricScoreTime   = "pointsman.score.duration"
 	metricPanics      = "pointsman.panics"

@@ -317,7 +317,7 @@ func (Basis) EnumDescriptor() ([]byte, []int) {
 	return file_pointsman_v1_decision_proto_rawDescGZIP(), []int{4}
 }
 
-// FallbackReason is why nothing learned was answered.
+// FallbackReason is why a route's own scorer did not answer.
 type FallbackReason int32
 
 const (
@@ -325,11 +325,13 @@ const (
 	FallbackReason_FALLBACK_REASON_UNSPECIFIED FallbackReason = 0
 	// The input has no text to score.
 	FallbackReason_FALLBACK_REASON_NO_TASK_TEXT FallbackReason = 1
-	// The task is longer than the server's max_task_bytes.
+	// The task is longer than the server's max_task_bytes or the probe's
+	// max_prompt_bytes.
 	FallbackReason_FALLBACK_REASON_TASK_TOO_LARGE FallbackReason = 2
 	// The caller's deadline or the route's decide_timeout came first.
 	FallbackReason_FALLBACK_REASON_DEADLINE FallbackReason = 3
-	// Too many probes under way, or queued for too long.
+	// Too many probes or decisions under way, too little room for artifacts, or
+	// queued for too long.
 	FallbackReason_FALLBACK_REASON_OVERLOADED FallbackReason = 4
 	// The probe failed too often in a row and is left alone for a while.
 	FallbackReason_FALLBACK_REASON_CIRCUIT_OPEN FallbackReason = 5
@@ -990,7 +992,7 @@ type DecideResponse struct {
 	Tier Tier `protobuf:"varint,5,opt,name=tier,proto3,enum=pointsman.v1.Tier" json:"tier,omitempty"`
 	// What decided.
 	Basis Basis `protobuf:"varint,6,opt,name=basis,proto3,enum=pointsman.v1.Basis" json:"basis,omitempty"`
-	// Why nothing learned was answered. Set when basis is BACKUP or FALLBACK.
+	// Why the route's own scorer did not answer. Set when basis is BACKUP or FALLBACK.
 	FallbackReason FallbackReason `protobuf:"varint,7,opt,name=fallback_reason,json=fallbackReason,proto3,enum=pointsman.v1.FallbackReason" json:"fallback_reason,omitempty"`
 	// Where the scores came from. UNSPECIFIED without scores.
 	Origin Origin `protobuf:"varint,8,opt,name=origin,proto3,enum=pointsman.v1.Origin" json:"origin,omitempty"`

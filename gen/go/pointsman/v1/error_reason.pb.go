@@ -48,7 +48,8 @@ const (
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 8
 	// PermissionDenied: the configuration forbids this override to this caller.
 	ErrorReason_ERROR_REASON_OVERRIDE_FORBIDDEN ErrorReason = 9
-	// Unavailable: the server is starting or stopping.
+	// Unavailable: the server is starting or stopping. Not sent so far: a server
+	// that stops closes the connection.
 	ErrorReason_ERROR_REASON_NOT_READY ErrorReason = 10
 	// Unavailable: fallback_policy is FAIL and nothing learned could be answered;
 	// the metadata fallback_reason says why.

@@ -183,11 +183,15 @@ class _FallbackReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Fallba
     FALLBACK_REASON_NO_TASK_TEXT: _FallbackReason.ValueType  # 1
     """The input has no text to score."""
     FALLBACK_REASON_TASK_TOO_LARGE: _FallbackReason.ValueType  # 2
-    """The task is longer than the server's max_task_bytes."""
+    """The task is longer than the server's max_task_bytes or the probe's
+    max_prompt_bytes.
+    """
     FALLBACK_REASON_DEADLINE: _FallbackReason.ValueType  # 3
     """The caller's deadline or the route's decide_timeout came first."""
     FALLBACK_REASON_OVERLOADED: _FallbackReason.ValueType  # 4
-    """Too many probes under way, or queued for too long."""
+    """Too many probes or decisions under way, too little room for artifacts, or
+    queued for too long.
+    """
     FALLBACK_REASON_CIRCUIT_OPEN: _FallbackReason.ValueType  # 5
     """The probe failed too often in a row and is left alone for a while."""
     FALLBACK_REASON_NOT_CACHED: _FallbackReason.ValueType  # 6
@@ -212,18 +216,22 @@ class _FallbackReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Fallba
     """The ensemble could not score the features, or something unexpected happened."""
 
 class FallbackReason(_FallbackReason, metaclass=_FallbackReasonEnumTypeWrapper):
-    """FallbackReason is why nothing learned was answered."""
+    """FallbackReason is why a route's own scorer did not answer."""
 
 FALLBACK_REASON_UNSPECIFIED: FallbackReason.ValueType  # 0
 """Nothing failed."""
 FALLBACK_REASON_NO_TASK_TEXT: FallbackReason.ValueType  # 1
 """The input has no text to score."""
 FALLBACK_REASON_TASK_TOO_LARGE: FallbackReason.ValueType  # 2
-"""The task is longer than the server's max_task_bytes."""
+"""The task is longer than the server's max_task_bytes or the probe's
+max_prompt_bytes.
+"""
 FALLBACK_REASON_DEADLINE: FallbackReason.ValueType  # 3
 """The caller's deadline or the route's decide_timeout came first."""
 FALLBACK_REASON_OVERLOADED: FallbackReason.ValueType  # 4
-"""Too many probes under way, or queued for too long."""
+"""Too many probes or decisions under way, too little room for artifacts, or
+queued for too long.
+"""
 FALLBACK_REASON_CIRCUIT_OPEN: FallbackReason.ValueType  # 5
 """The probe failed too often in a row and is left alone for a while."""
 FALLBACK_REASON_NOT_CACHED: FallbackReason.ValueType  # 6
@@ -537,7 +545,7 @@ class DecideResponse(_message.Message):
     basis: Global___Basis.ValueType
     """What decided."""
     fallback_reason: Global___FallbackReason.ValueType
-    """Why nothing learned was answered. Set when basis is BACKUP or FALLBACK."""
+    """Why the route's own scorer did not answer. Set when basis is BACKUP or FALLBACK."""
     origin: Global___Origin.ValueType
     """Where the scores came from. UNSPECIFIED without scores."""
     confidence: _builtins.float

@@ -30,8 +30,8 @@ class DecisionServiceStub(object):
 
     A failing probe, scorer or cache is never a gRPC error: the answer is OK, on
     the route's fallback target, with the reason in fallback_reason. gRPC errors
-    are for integration mistakes and for a server that is not ready. Each carries
-    a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
+    are for integration mistakes and for a server that is not ready. Each that
+    Pointsman makes carries a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
     value of ErrorReason without its prefix.
 
     Trailers of every answered Decide, for meshes and logs: pointsman-basis,
@@ -62,8 +62,8 @@ class DecisionServiceServicer(object):
 
     A failing probe, scorer or cache is never a gRPC error: the answer is OK, on
     the route's fallback target, with the reason in fallback_reason. gRPC errors
-    are for integration mistakes and for a server that is not ready. Each carries
-    a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
+    are for integration mistakes and for a server that is not ready. Each that
+    Pointsman makes carries a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
     value of ErrorReason without its prefix.
 
     Trailers of every answered Decide, for meshes and logs: pointsman-basis,
@@ -113,8 +113,8 @@ class DecisionService(object):
 
     A failing probe, scorer or cache is never a gRPC error: the answer is OK, on
     the route's fallback target, with the reason in fallback_reason. gRPC errors
-    are for integration mistakes and for a server that is not ready. Each carries
-    a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
+    are for integration mistakes and for a server that is not ready. Each that
+    Pointsman makes carries a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
     value of ErrorReason without its prefix.
 
     Trailers of every answered Decide, for meshes and logs: pointsman-basis,

@@ -43,7 +43,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_OVERRIDE_FORBIDDEN: _ErrorReason.ValueType  # 9
     """PermissionDenied: the configuration forbids this override to this caller."""
     ERROR_REASON_NOT_READY: _ErrorReason.ValueType  # 10
-    """Unavailable: the server is starting or stopping."""
+    """Unavailable: the server is starting or stopping. Not sent so far: a server
+    that stops closes the connection.
+    """
     ERROR_REASON_FALLBACK_REFUSED: _ErrorReason.ValueType  # 11
     """Unavailable: fallback_policy is FAIL and nothing learned could be answered;
     the metadata fallback_reason says why.
@@ -79,7 +81,9 @@ ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 8
 ERROR_REASON_OVERRIDE_FORBIDDEN: ErrorReason.ValueType  # 9
 """PermissionDenied: the configuration forbids this override to this caller."""
 ERROR_REASON_NOT_READY: ErrorReason.ValueType  # 10
-"""Unavailable: the server is starting or stopping."""
+"""Unavailable: the server is starting or stopping. Not sent so far: a server
+that stops closes the connection.
+"""
 ERROR_REASON_FALLBACK_REFUSED: ErrorReason.ValueType  # 11
 """Unavailable: fallback_policy is FAIL and nothing learned could be answered;
 the metadata fallback_reason says why.

@@ -256,7 +256,7 @@ export declare type DecideResponse = Message<"pointsman.v1.DecideResponse"> & {
   basis: Basis;
 
   /**
-   * Why nothing learned was answered. Set when basis is BACKUP or FALLBACK.
+   * Why the route's own scorer did not answer. Set when basis is BACKUP or FALLBACK.
    *
    * @generated from field: pointsman.v1.FallbackReason fallback_reason = 7;
    */
@@ -937,7 +937,7 @@ export enum Basis {
 export declare const BasisSchema: GenEnum<Basis>;
 
 /**
- * FallbackReason is why nothing learned was answered.
+ * FallbackReason is why a route's own scorer did not answer.
  *
  * @generated from enum pointsman.v1.FallbackReason
  */
@@ -957,7 +957,8 @@ export enum FallbackReason {
   NO_TASK_TEXT = 1,
 
   /**
-   * The task is longer than the server's max_task_bytes.
+   * The task is longer than the server's max_task_bytes or the probe's
+   * max_prompt_bytes.
    *
    * @generated from enum value: FALLBACK_REASON_TASK_TOO_LARGE = 2;
    */
@@ -971,7 +972,8 @@ export enum FallbackReason {
   DEADLINE = 3,
 
   /**
-   * Too many probes under way, or queued for too long.
+   * Too many probes or decisions under way, too little room for artifacts, or
+   * queued for too long.
    *
    * @generated from enum value: FALLBACK_REASON_OVERLOADED = 4;
    */
@@ -1174,8 +1176,8 @@ export declare const ProbeStateSchema: GenEnum<ProbeState>;
  *
  * A failing probe, scorer or cache is never a gRPC error: the answer is OK, on
  * the route's fallback target, with the reason in fallback_reason. gRPC errors
- * are for integration mistakes and for a server that is not ready. Each carries
- * a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
+ * are for integration mistakes and for a server that is not ready. Each that
+ * Pointsman makes carries a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
  * value of ErrorReason without its prefix.
  *
  * Trailers of every answered Decide, for meshes and logs: pointsman-basis,

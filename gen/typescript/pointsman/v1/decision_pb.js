@@ -176,7 +176,7 @@ export const FallbackReasonSchema = /*@__PURE__*/
   enumDesc(file_pointsman_v1_decision, 5);
 
 /**
- * FallbackReason is why nothing learned was answered.
+ * FallbackReason is why a route's own scorer did not answer.
  *
  * @generated from enum pointsman.v1.FallbackReason
  */
@@ -230,8 +230,8 @@ export const ProbeState = /*@__PURE__*/
  *
  * A failing probe, scorer or cache is never a gRPC error: the answer is OK, on
  * the route's fallback target, with the reason in fallback_reason. gRPC errors
- * are for integration mistakes and for a server that is not ready. Each carries
- * a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
+ * are for integration mistakes and for a server that is not ready. Each that
+ * Pointsman makes carries a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
  * value of ErrorReason without its prefix.
  *
  * Trailers of every answered Decide, for meshes and logs: pointsman-basis,

@@ -89,7 +89,8 @@ export enum ErrorReason {
   OVERRIDE_FORBIDDEN = 9,
 
   /**
-   * Unavailable: the server is starting or stopping.
+   * Unavailable: the server is starting or stopping. Not sent so far: a server
+   * that stops closes the connection.
    *
    * @generated from enum value: ERROR_REASON_NOT_READY = 10;
    */

@@ -345,7 +345,7 @@ private static final long serialVersionUID = 0L;
   private int fallbackReason_ = 0;
   /**
    * <pre>
-   * Why nothing learned was answered. Set when basis is BACKUP or FALLBACK.
+   * Why the route's own scorer did not answer. Set when basis is BACKUP or FALLBACK.
    * </pre>
    *
    * <code>.pointsman.v1.FallbackReason fallback_reason = 7 [json_name = "fallbackReason"];</code>
@@ -356,7 +356,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Why nothing learned was answered. Set when basis is BACKUP or FALLBACK.
+   * Why the route's own scorer did not answer. Set when basis is BACKUP or FALLBACK.
    * </pre>
    *
    * <code>.pointsman.v1.FallbackReason fallback_reason = 7 [json_name = "fallbackReason"];</code>
@@ -2119,7 +2119,7 @@ private static final long serialVersionUID = 0L;
     private int fallbackReason_ = 0;
     /**
      * <pre>
-     * Why nothing learned was answered. Set when basis is BACKUP or FALLBACK.
+     * Why the route's own scorer did not answer. Set when basis is BACKUP or FALLBACK.
      * </pre>
      *
      * <code>.pointsman.v1.FallbackReason fallback_reason = 7 [json_name = "fallbackReason"];</code>
@@ -2130,7 +2130,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Why nothing learned was answered. Set when basis is BACKUP or FALLBACK.
+     * Why the route's own scorer did not answer. Set when basis is BACKUP or FALLBACK.
      * </pre>
      *
      * <code>.pointsman.v1.FallbackReason fallback_reason = 7 [json_name = "fallbackReason"];</code>
@@ -2145,7 +2145,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Why nothing learned was answered. Set when basis is BACKUP or FALLBACK.
+     * Why the route's own scorer did not answer. Set when basis is BACKUP or FALLBACK.
      * </pre>
      *
      * <code>.pointsman.v1.FallbackReason fallback_reason = 7 [json_name = "fallbackReason"];</code>
@@ -2158,7 +2158,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Why nothing learned was answered. Set when basis is BACKUP or FALLBACK.
+     * Why the route's own scorer did not answer. Set when basis is BACKUP or FALLBACK.
      * </pre>
      *
      * <code>.pointsman.v1.FallbackReason fallback_reason = 7 [json_name = "fallbackReason"];</code>
@@ -2174,7 +2174,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Why nothing learned was answered. Set when basis is BACKUP or FALLBACK.
+     * Why the route's own scorer did not answer. Set when basis is BACKUP or FALLBACK.
      * </pre>
      *
      * <code>.pointsman.v1.FallbackReason fallback_reason = 7 [json_name = "fallbackReason"];</code>

@@ -130,7 +130,7 @@ public interface DecideResponseOrBuilder extends
 
   /**
    * <pre>
-   * Why nothing learned was answered. Set when basis is BACKUP or FALLBACK.
+   * Why the route's own scorer did not answer. Set when basis is BACKUP or FALLBACK.
    * </pre>
    *
    * <code>.pointsman.v1.FallbackReason fallback_reason = 7 [json_name = "fallbackReason"];</code>
@@ -139,7 +139,7 @@ public interface DecideResponseOrBuilder extends
   int getFallbackReasonValue();
   /**
    * <pre>
-   * Why nothing learned was answered. Set when basis is BACKUP or FALLBACK.
+   * Why the route's own scorer did not answer. Set when basis is BACKUP or FALLBACK.
    * </pre>
    *
    * <code>.pointsman.v1.FallbackReason fallback_reason = 7 [json_name = "fallbackReason"];</code>

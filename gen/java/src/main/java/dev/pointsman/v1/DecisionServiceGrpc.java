@@ -7,8 +7,8 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
  * DecisionService chooses a target for a task.
  * A failing probe, scorer or cache is never a gRPC error: the answer is OK, on
  * the route's fallback target, with the reason in fallback_reason. gRPC errors
- * are for integration mistakes and for a server that is not ready. Each carries
- * a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
+ * are for integration mistakes and for a server that is not ready. Each that
+ * Pointsman makes carries a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
  * value of ErrorReason without its prefix.
  * Trailers of every answered Decide, for meshes and logs: pointsman-basis,
  * pointsman-fallback-reason (only when there is one), pointsman-decision-id and
@@ -151,8 +151,8 @@ public final class DecisionServiceGrpc {
    * DecisionService chooses a target for a task.
    * A failing probe, scorer or cache is never a gRPC error: the answer is OK, on
    * the route's fallback target, with the reason in fallback_reason. gRPC errors
-   * are for integration mistakes and for a server that is not ready. Each carries
-   * a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
+   * are for integration mistakes and for a server that is not ready. Each that
+   * Pointsman makes carries a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
    * value of ErrorReason without its prefix.
    * Trailers of every answered Decide, for meshes and logs: pointsman-basis,
    * pointsman-fallback-reason (only when there is one), pointsman-decision-id and
@@ -190,8 +190,8 @@ public final class DecisionServiceGrpc {
    * DecisionService chooses a target for a task.
    * A failing probe, scorer or cache is never a gRPC error: the answer is OK, on
    * the route's fallback target, with the reason in fallback_reason. gRPC errors
-   * are for integration mistakes and for a server that is not ready. Each carries
-   * a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
+   * are for integration mistakes and for a server that is not ready. Each that
+   * Pointsman makes carries a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
    * value of ErrorReason without its prefix.
    * Trailers of every answered Decide, for meshes and logs: pointsman-basis,
    * pointsman-fallback-reason (only when there is one), pointsman-decision-id and
@@ -212,8 +212,8 @@ public final class DecisionServiceGrpc {
    * DecisionService chooses a target for a task.
    * A failing probe, scorer or cache is never a gRPC error: the answer is OK, on
    * the route's fallback target, with the reason in fallback_reason. gRPC errors
-   * are for integration mistakes and for a server that is not ready. Each carries
-   * a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
+   * are for integration mistakes and for a server that is not ready. Each that
+   * Pointsman makes carries a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
    * value of ErrorReason without its prefix.
    * Trailers of every answered Decide, for meshes and logs: pointsman-basis,
    * pointsman-fallback-reason (only when there is one), pointsman-decision-id and
@@ -264,8 +264,8 @@ public final class DecisionServiceGrpc {
    * DecisionService chooses a target for a task.
    * A failing probe, scorer or cache is never a gRPC error: the answer is OK, on
    * the route's fallback target, with the reason in fallback_reason. gRPC errors
-   * are for integration mistakes and for a server that is not ready. Each carries
-   * a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
+   * are for integration mistakes and for a server that is not ready. Each that
+   * Pointsman makes carries a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
    * value of ErrorReason without its prefix.
    * Trailers of every answered Decide, for meshes and logs: pointsman-basis,
    * pointsman-fallback-reason (only when there is one), pointsman-decision-id and
@@ -314,8 +314,8 @@ public final class DecisionServiceGrpc {
    * DecisionService chooses a target for a task.
    * A failing probe, scorer or cache is never a gRPC error: the answer is OK, on
    * the route's fallback target, with the reason in fallback_reason. gRPC errors
-   * are for integration mistakes and for a server that is not ready. Each carries
-   * a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
+   * are for integration mistakes and for a server that is not ready. Each that
+   * Pointsman makes carries a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
    * value of ErrorReason without its prefix.
    * Trailers of every answered Decide, for meshes and logs: pointsman-basis,
    * pointsman-fallback-reason (only when there is one), pointsman-decision-id and
@@ -364,8 +364,8 @@ public final class DecisionServiceGrpc {
    * DecisionService chooses a target for a task.
    * A failing probe, scorer or cache is never a gRPC error: the answer is OK, on
    * the route's fallback target, with the reason in fallback_reason. gRPC errors
-   * are for integration mistakes and for a server that is not ready. Each carries
-   * a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
+   * are for integration mistakes and for a server that is not ready. Each that
+   * Pointsman makes carries a google.rpc.ErrorInfo whose domain is "pointsman.dev" and whose reason is a
    * value of ErrorReason without its prefix.
    * Trailers of every answered Decide, for meshes and logs: pointsman-basis,
    * pointsman-fallback-reason (only when there is one), pointsman-decision-id and

@@ -98,7 +98,8 @@ public enum ErrorReason
   ERROR_REASON_OVERRIDE_FORBIDDEN(9),
   /**
    * <pre>
-   * Unavailable: the server is starting or stopping.
+   * Unavailable: the server is starting or stopping. Not sent so far: a server
+   * that stops closes the connection.
    * </pre>
    *
    * <code>ERROR_REASON_NOT_READY = 10;</code>
@@ -223,7 +224,8 @@ public enum ErrorReason
   public static final int ERROR_REASON_OVERRIDE_FORBIDDEN_VALUE = 9;
   /**
    * <pre>
-   * Unavailable: the server is starting or stopping.
+   * Unavailable: the server is starting or stopping. Not sent so far: a server
+   * that stops closes the connection.
    * </pre>
    *
    * <code>ERROR_REASON_NOT_READY = 10;</code>

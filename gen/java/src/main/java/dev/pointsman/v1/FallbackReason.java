@@ -7,7 +7,7 @@ package dev.pointsman.v1;
 
 /**
  * <pre>
- * FallbackReason is why nothing learned was answered.
+ * FallbackReason is why a route's own scorer did not answer.
  * </pre>
  *
  * Protobuf enum {@code pointsman.v1.FallbackReason}
@@ -33,7 +33,8 @@ public enum FallbackReason
   FALLBACK_REASON_NO_TASK_TEXT(1),
   /**
    * <pre>
-   * The task is longer than the server's max_task_bytes.
+   * The task is longer than the server's max_task_bytes or the probe's
+   * max_prompt_bytes.
    * </pre>
    *
    * <code>FALLBACK_REASON_TASK_TOO_LARGE = 2;</code>
@@ -49,7 +50,8 @@ public enum FallbackReason
   FALLBACK_REASON_DEADLINE(3),
   /**
    * <pre>
-   * Too many probes under way, or queued for too long.
+   * Too many probes or decisions under way, too little room for artifacts, or
+   * queued for too long.
    * </pre>
    *
    * <code>FALLBACK_REASON_OVERLOADED = 4;</code>
@@ -152,7 +154,8 @@ public enum FallbackReason
   public static final int FALLBACK_REASON_NO_TASK_TEXT_VALUE = 1;
   /**
    * <pre>
-   * The task is longer than the server's max_task_bytes.
+   * The task is longer than the server's max_task_bytes or the probe's
+   * max_prompt_bytes.
    * </pre>
    *
    * <code>FALLBACK_REASON_TASK_TOO_LARGE = 2;</code>
@@ -168,7 +171,8 @@ public enum FallbackReason
   public static final int FALLBACK_REASON_DEADLINE_VALUE = 3;
   /**
    * <pre>
-   * Too many probes under way, or queued for too long.
+   * Too many probes or decisions under way, too little room for artifacts, or
+   * queued for too long.
    * </pre>
    *
    * <code>FALLBACK_REASON_OVERLOADED = 4;</code>

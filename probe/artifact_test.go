@@ -22,19 +22,23 @@ func testFolder(t *testing.T) *folder {
 	return &folder{dir: dir, reported: dir, maxBytes: math.MaxInt64}
 }
 
-// holdLock makes a lock file and holds it exclusively, as vLLM's writer does; the returned function lets it go.
+// holdLock makes a lock file and holds it exclusively, as vLLM's writer does; the returned function lets it go. The file gets
+// its name when it is locked: a reader that looks in between would hold it.
 func holdLock(t *testing.T, path string) (release func()) {
 	t.Helper()
-	lock := flock.New(path)
+	lock := flock.New(path + ".unnamed")
 	if ok, err := lock.TryLock(); err != nil || !ok {
-		t.Fatalf("lock: %v, %v", ok, err)
+		t.Errorf("lock: %v, %v", ok, err)
+	}
+	if err := os.Rename(path+".unnamed", path); err != nil {
+		t.Error(err)
 	}
 	t.Cleanup(func() { _ = lock.Close() })
 	return func() { _ = lock.Close() }
 }
 
 func TestResolve(t *testing.T) {
-	f := &folder{dir: "/shared/states", reported: "/dev/shm/hs"}
+	f := &folder{dir: "/srv/states", reported: "/dev/shm/hs"}
 	tests := []struct{ path, want string }{
 		{"/dev/shm/hs/a.safetensors", "a.safetensors"},
 		{"/dev/shm//hs/./a.safetensors", "a.safetensors"},
@@ -225,7 +229,8 @@ func awaitResult(t *testing.T, f *folder, timeout time.Duration) (*claim, error)
 }
 
 func TestAwait(t *testing.T) {
-	const soon, long = 30 * time.Millisecond, 10 * time.Second
+	const soon, long = 30 * time.Millisecond, 20 * time.Second
+	const promptly = long / 2 // far from long, whatever else the machine does
 	whole := twoTokens()
 	tests := []struct {
 		name    string
@@ -241,55 +246,55 @@ func TestAwait(t *testing.T) {
 		{"no lock, whole file", long, func(t *testing.T, path string) func() {
 			writeFile(t, path, whole)
 			return nil
-		}, lockNone, nil, 0, time.Second, false},
+		}, lockNone, nil, 0, promptly, false},
 		{"no lock, file later", long, func(t *testing.T, path string) func() {
 			return func() { writeFile(t, path, whole) }
-		}, lockNone, nil, soon, time.Second, false},
+		}, lockNone, nil, soon, promptly, false},
 		{"no lock, file completed later", long, func(t *testing.T, path string) func() {
 			writeFile(t, path, whole[:len(whole)-3])
 			return func() { writeFile(t, path, whole) }
-		}, lockNone, nil, soon, time.Second, false},
+		}, lockNone, nil, soon, promptly, false},
 		{
 			"no lock, no file", soon, func(*testing.T, string) func() { return nil },
-			lockNone, errNotYet, soon, time.Second, false,
+			lockNone, errNotYet, soon, promptly, false,
 		},
 		{"no lock, file never whole", soon, func(t *testing.T, path string) func() {
 			writeFile(t, path, whole[:20])
 			return nil
-		}, lockNone, errIncomplete, soon, time.Second, false},
+		}, lockNone, errIncomplete, soon, promptly, false},
 		{"no lock, malformed file is not waited for", long, func(t *testing.T, path string) func() {
 			writeFile(t, path, []byte("\x02\x00\x00\x00\x00\x00\x00\x00[]"))
 			return nil
-		}, lockNone, errAny, 0, time.Second, false},
+		}, lockNone, errAny, 0, promptly, false},
 		{"lock held, then released with the file", long, func(t *testing.T, path string) func() {
 			release := holdLock(t, path+lockSuffix)
 			return func() { writeFile(t, path, whole); release() }
-		}, lockHeld, nil, soon, time.Second, false},
+		}, lockHeld, nil, soon, promptly, false},
 		{"whole file but lock held", soon, func(t *testing.T, path string) func() {
 			writeFile(t, path, whole)
 			holdLock(t, path+lockSuffix)
 			return nil
-		}, lockBusy, ErrTimeout, soon, time.Second, true},
+		}, lockBusy, ErrTimeout, soon, promptly, true},
 		{"lock free, no file", long, func(t *testing.T, path string) func() {
 			writeFile(t, path+lockSuffix, nil)
 			return nil
-		}, lockHeld, errNotYet, lockFreeGrace, time.Second, false},
+		}, lockHeld, errNotYet, lockFreeGrace, promptly, false},
 		{"lock free, truncated file", long, func(t *testing.T, path string) func() {
 			writeFile(t, path+lockSuffix, nil)
 			writeFile(t, path, whole[:len(whole)-1])
 			return nil
-		}, lockHeld, errIncomplete, lockFreeGrace, time.Second, false},
+		}, lockHeld, errIncomplete, lockFreeGrace, promptly, false},
 		{"lock free, file shows late", long, func(t *testing.T, path string) func() {
 			writeFile(t, path+lockSuffix, nil)
 			return func() { writeFile(t, path, whole) }
-		}, lockHeld, nil, soon, time.Second, false},
+		}, lockHeld, nil, soon, promptly, false},
 		{"lock appears after the first look", long, func(t *testing.T, path string) func() {
 			return func() {
 				release := holdLock(t, path+lockSuffix)
 				writeFile(t, path, whole)
 				release()
 			}
-		}, lockHeld, nil, soon, time.Second, false},
+		}, lockHeld, nil, soon, promptly, false},
 		{"folder is made later", long, func(t *testing.T, path string) func() {
 			if err := os.Remove(filepath.Dir(path)); err != nil {
 				t.Fatal(err)
@@ -300,7 +305,7 @@ func TestAwait(t *testing.T) {
 				}
 				writeFile(t, path, whole)
 			}
-		}, lockNone, nil, soon, time.Second, false},
+		}, lockNone, nil, soon, promptly, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

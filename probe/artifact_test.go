@@ -59,7 +59,7 @@ func TestResolve(t *testing.T) {
 		{"sub/a.safetensors", ""},
 		{"/dev/shm/a.safetensors", ""},
 		{"/dev/shm/hs2/a.safetensors", ""},
-		{"/shared/states/a.safetensors", ""}, // our own name for it is not the one vLLM reports
+		{"/srv/states/a.safetensors", ""}, // our own name for it is not the one vLLM reports
 		{"/etc/passwd", ""},
 		{"../a.safetensors", ""},
 		{"/dev/shm/hs/../a.safetensors", ""},

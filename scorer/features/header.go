@@ -52,22 +52,6 @@ type Digest [sha256.Size]byte
 // DigestOf returns the digest of a task.
 func DigestOf(task string) Digest { return sha256.Sum256([]byte(task)) }
 
-// ParseDigest reads 64 hex digits, with or without "sha256:" before them.
-func ParseDigest(s string) (Digest, error) {
-	var d Digest
-	const prefix = "sha256:"
-	if len(s) > len(prefix) && s[:len(prefix)] == prefix {
-		s = s[len(prefix):]
-	}
-	if hex.DecodedLen(len(s)) != len(d) {
-		return Digest{}, fmt.Errorf("a digest of %d characters, want %d hex digits", len(s), hex.EncodedLen(len(d)))
-	}
-	if _, err := hex.Decode(d[:], []byte(s)); err != nil {
-		return Digest{}, errors.New("a digest that is not hex digits")
-	}
-	return d, nil
-}
-
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
 // Header says where features come from.

@@ -48,6 +48,9 @@ type Decider struct {
 func (d *Decider) Decide(ctx context.Context, req *Request) (dec *Decision, err error) {
 	snapshot := d.useSnapshot()
 	defer snapshot.life.leave()
+	if err := req.checkOverrides(snapshot.overrides & req.May); err != nil {
+		return nil, err
+	}
 	route, err := snapshot.route(req.Route)
 	if err != nil {
 		return nil, err

@@ -25,6 +25,8 @@ type Request struct {
 	AllowedTargets []string
 	// MaxAge is the oldest acceptable age of cached scores; nil means any.
 	MaxAge *time.Duration
+	// May is what the caller may override; the configuration may allow less.
+	May permission
 	// Arrived is when the request came in; timing counts from it.
 	Arrived time.Time
 	// AnswerBy is when the answer must leave to reach the caller in time. Zero

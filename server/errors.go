@@ -81,10 +81,17 @@ func reasonName(r pointsmanv1.ErrorReason) string {
 // asCallError makes any error of a call one that can be answered. What it does
 // not know is a defect, of which nothing is told.
 func asCallError(err error) error {
-	var refused *callError
+	var (
+		refused   *callError
+		forbidden *OverrideError
+	)
 	switch {
 	case errors.As(err, &refused):
 		return refused
+	case errors.As(err, &forbidden):
+		return &callError{
+			reason: pointsmanv1.ErrorReason_ERROR_REASON_OVERRIDE_FORBIDDEN, field: forbidden.Field, message: err.Error(),
+		}
 	case errors.Is(err, ErrRouteNotFound):
 		return &callError{
 			reason: pointsmanv1.ErrorReason_ERROR_REASON_ROUTE_NOT_FOUND, field: "route",

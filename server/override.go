@@ -1,7 +1,7 @@
 package server
 
 import (
-	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
+	"github.com/pointsman-dev/pointsman/cache"
 	"github.com/pointsman-dev/pointsman/server/config"
 )
 
@@ -22,33 +22,31 @@ func overridesAllowed(c config.Overrides) permission {
 
 // checkOverrides refuses what the request asks for beyond may. A REFRESH, a BYPASS
 // and a max_age can each force a probe, which is time on a GPU; a trade-off is money.
-func checkOverrides(in *pointsmanv1.DecideRequest, may permission) error {
-	policy := in.GetCachePolicy()
+func (r *Request) checkOverrides(may permission) error {
 	switch {
 	case may == mayAll:
 		return nil
-	case may&mayTradeOff == 0 && in.GetTradeOff() != nil:
-		return forbidden(tradeOffField(in), "a trade-off")
-	case may&mayRefresh == 0 && policy == pointsmanv1.CachePolicy_CACHE_POLICY_REFRESH:
-		return forbidden("cache_policy", "REFRESH")
-	case may&mayRefresh == 0 && in.GetMaxAge() != nil:
-		return forbidden("max_age", "a max_age")
-	case may&mayBypass == 0 && policy == pointsmanv1.CachePolicy_CACHE_POLICY_BYPASS:
-		return forbidden("cache_policy", "BYPASS")
+	case may&mayTradeOff == 0 && r.TradeOff != nil:
+		field := "quality_weight"
+		if _, ok := r.TradeOff.Tolerance(); ok {
+			field = "tolerance"
+		}
+		return &OverrideError{Field: field, What: "a trade-off"}
+	case may&mayRefresh == 0 && r.CachePolicy == cache.Refresh:
+		return &OverrideError{Field: "cache_policy", What: "REFRESH"}
+	case may&mayRefresh == 0 && r.MaxAge != nil:
+		return &OverrideError{Field: "max_age", What: "a max_age"}
+	case may&mayBypass == 0 && r.CachePolicy == cache.Bypass:
+		return &OverrideError{Field: "cache_policy", What: "BYPASS"}
 	}
 	return nil
 }
 
-func forbidden(field, what string) error {
-	return &callError{
-		reason: pointsmanv1.ErrorReason_ERROR_REASON_OVERRIDE_FORBIDDEN, field: field,
-		message: "this caller may not send " + what,
-	}
+// OverrideError is the error of a request that asks for more than its caller may.
+type OverrideError struct {
+	Field string // of the DecideRequest
+	What  string // in words
 }
 
-func tradeOffField(in *pointsmanv1.DecideRequest) string {
-	if _, ok := in.GetTradeOff().(*pointsmanv1.DecideRequest_Tolerance); ok {
-		return "tolerance"
-	}
-	return "quality_weight"
-}
+// Error implements error.
+func (e *OverrideError) Error() string { return "this caller may not send " + e.What }

@@ -110,9 +110,16 @@ func (s *Server) showHealth(ctx context.Context, was bool) bool {
 	for _, name := range s.readinessNames() {
 		s.health.SetServingStatus(name, servingStatus(reason == ""))
 	}
-	for name, p := range s.now.Load().probes {
+	probes := s.now.Load().probes
+	for name, p := range probes {
 		s.health.SetServingStatus(healthProbe+name, servingStatus(p.Status().State == probe.StateReady))
 	}
+	for name := range s.shown { // a reload took it out
+		if probes[name] == nil {
+			s.health.SetServingStatus(healthProbe+name, healthv1.HealthCheckResponse_SERVICE_UNKNOWN)
+		}
+	}
+	s.shown = probes
 	if ready := reason == ""; ready != was {
 		s.log.InfoContext(ctx, "readiness changed", "ready", ready, "reason", reason)
 	}

@@ -42,6 +42,8 @@ type Server struct {
 	grpc      *grpc.Server
 	health    *health.Server
 	phase     phaseValue
+	// shown are the probes that health speaks of; only showHealth has it.
+	shown map[string]*heldProbe
 
 	reloading sync.Mutex // held by the one reload that runs
 	retiring  sync.WaitGroup

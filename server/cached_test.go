@@ -33,7 +33,7 @@ import (
 // mostAllocs is how many allocations a cached Decide may cost from the first
 // interceptor to the answer that is ready to be encoded, its access-log line written.
 // Raise it only with a reason: at tens of thousands of calls a second, each is felt.
-const mostAllocs = 20
+const mostAllocs = 16
 
 // trailers is the stream that a call is answered on.
 type trailers struct{ md metadata.MD }

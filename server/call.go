@@ -10,8 +10,10 @@ import (
 
 // call is what the interceptors and the handler of one RPC know together.
 type call struct {
-	requestID string
-	arrived   time.Time
+	// id is the call's own, a UUIDv7, and that of the decision it is about. requestID is
+	// the caller's, or the same where it gave none.
+	id, requestID string
+	arrived       time.Time
 	// caller is the name of the token that the call came with; empty without one.
 	caller string
 	// answerBy is when the answer must leave; zero without a deadline.
@@ -61,7 +63,7 @@ func callOf(ctx context.Context) *call {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		return c
 	}
-	return &call{arrived: time.Now()}
+	return &call{id: newID(), arrived: time.Now()}
 }
 
 // DeadlineMargin is how long before the caller's deadline an answer leaves.
@@ -78,13 +80,17 @@ func (m DeadlineMargin) answerBy(arrived, deadline time.Time) time.Time {
 // with a prefix fits.
 const maxRequestID = 128
 
+// newID makes a UUIDv7. That fails only if the system has no randomness, which Go treats
+// as fatal.
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
+
 // requestID accepts a caller's id if it is short and plain, so that it can stand
-// in a log and a header as it is, and makes one otherwise.
-func requestID(given []string) string {
+// in a log and a header as it is, and is the call's own otherwise.
+func requestID(given []string, own string) string {
 	if len(given) == 1 && plainID(given[0]) {
 		return given[0]
 	}
-	return uuid.Must(uuid.NewV7()).String()
+	return own
 }
 
 // plainID says whether an id is 1 to maxRequestID of A-Z a-z 0-9 . _ -.

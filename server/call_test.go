@@ -40,14 +40,14 @@ func TestRequestIDs(t *testing.T) {
 		{"several", []string{good, good}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := requestID(c.given)
+			got := requestID(c.given, newID())
 			if kept := len(c.given) > 0 && got == c.given[0]; kept != c.kept {
 				t.Errorf("got %q", got)
 			}
 			if !plainID(got) {
 				t.Errorf("%q is not plain", got)
 			}
-			if !c.kept && got == requestID(c.given) {
+			if !c.kept && got == requestID(c.given, newID()) {
 				t.Error("the made ids repeat")
 			}
 		})

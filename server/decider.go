@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/pointsman-dev/pointsman/cache"
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 	"github.com/pointsman-dev/pointsman/probe"
@@ -59,8 +57,7 @@ func (d *Decider) Decide(ctx context.Context, req *Request) (dec *Decision, err 
 	if err != nil {
 		return nil, err
 	}
-	// NewV7 fails only if the system has no randomness, which Go treats as fatal.
-	dec = &Decision{ID: uuid.Must(uuid.NewV7()).String(), Route: route, TradeOff: route.TradeOff}
+	dec = &Decision{ID: req.ID, Route: route, TradeOff: route.TradeOff}
 	if req.TradeOff != nil {
 		dec.TradeOff = *req.TradeOff
 	}

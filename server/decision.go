@@ -11,6 +11,8 @@ import (
 // Request asks the [Decider] for one decision. It has been validated by the door
 // it came through.
 type Request struct {
+	// ID will be the decision's: a UUIDv7.
+	ID string
 	// Route names the route; empty means the default.
 	Route string
 	// Input is what the decision is about.

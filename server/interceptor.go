@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
 	"github.com/pointsman-dev/pointsman/server/telemetry"
@@ -25,7 +23,7 @@ func interceptors(log *slog.Logger, t *telemetry.Telemetry, margin DeadlineMargi
 	return []grpc.UnaryServerInterceptor{
 		recoverPanic(log, t), // of the interceptors themselves
 		identify(t),
-		logAccess(log, t),
+		logAccess(&accessLog{log: log}, t),
 		recoverPanic(log, t), // of the handler, so that its call is logged and measured
 		keepDeadline(margin),
 	}
@@ -57,11 +55,8 @@ func identify(t *telemetry.Telemetry) grpc.UnaryServerInterceptor {
 		if !strings.HasPrefix(info.FullMethod, servicePrefix) {
 			return handler(ctx, req)
 		}
-		c := &call{
-			requestID: requestID(metadata.ValueFromIncomingContext(ctx, requestIDHeader)),
-			arrived:   time.Now(),
-			caller:    callerOf(ctx).name,
-		}
+		c := &call{id: newID(), arrived: time.Now(), caller: callerOf(ctx).name}
+		c.requestID = requestID(metadata.ValueFromIncomingContext(ctx, requestIDHeader), c.id)
 		// Once for all of them: gRPC copies what was set before each time. It fails only
 		// where there is no stream to answer on, as in a test.
 		defer func() { _ = grpc.SetTrailer(ctx, c.trailers()) }()
@@ -78,78 +73,4 @@ func keepDeadline(margin DeadlineMargin) grpc.UnaryServerInterceptor {
 		}
 		return handler(ctx, req)
 	}
-}
-
-// logAccess writes one line an RPC, and measures it.
-func logAccess(log *slog.Logger, t *telemetry.Telemetry) grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-		if !strings.HasPrefix(info.FullMethod, servicePrefix) {
-			return handler(ctx, req)
-		}
-		resp, err := handler(ctx, req)
-		c := callOf(ctx)
-		now, code := time.Now(), status.Code(err)
-		took := now.Sub(c.arrived)
-		t.RPCDone(ctx, info.FullMethod, code, took)
-		if level := accessLevel(code); log.Enabled(ctx, level) {
-			// Made by hand, since the log would look up a source line for it that nobody
-			// wants. A log that cannot be written has nowhere to say so.
-			record := slog.NewRecord(now, level, "rpc", 0)
-			addAccess(&record, info.FullMethod, c, code, took)
-			_ = log.Handler().Handle(ctx, record)
-		}
-		return resp, err
-	}
-}
-
-// accessLevel is the level of a call's line. An expected fallback is no warning: it is
-// counted, not shouted.
-func accessLevel(code codes.Code) slog.Level {
-	if code == codes.Internal || code == codes.Unknown {
-		return slog.LevelError
-	}
-	return slog.LevelInfo
-}
-
-// addAccess adds what the access log says of a call.
-func addAccess(record *slog.Record, method string, c *call, code codes.Code, took time.Duration) {
-	const most = 17 // attributes of a decision
-	var room [most]slog.Attr
-	attrs := append(room[:0],
-		slog.String("method", method),
-		slog.String("code", code.String()),
-		slog.String("request_id", c.requestID),
-		slog.Duration("duration", took),
-	)
-	if c.caller != "" {
-		attrs = append(attrs, slog.String("caller", c.caller))
-	}
-	if dec := c.decision; dec != nil {
-		attrs = append(attrs,
-			slog.String("decision_id", dec.ID),
-			slog.String("route", dec.Route.Name),
-			slog.String("target", dec.Target.Name),
-			slog.String("basis", enumName(dec.Basis)),
-		)
-		if dec.Reason != reasonNone {
-			attrs = append(attrs, slog.String("reason", enumName(dec.Reason)))
-		}
-		if dec.Learned != nil {
-			attrs = append(attrs, slog.String("origin", enumName(originToProto(dec.Learned.Origin))))
-		}
-		attrs = appendStage(attrs, "queue", dec.Timing.Queue)
-		attrs = appendStage(attrs, "wait", dec.Timing.Wait)
-		attrs = appendStage(attrs, "probe", dec.Timing.Probe)
-		attrs = appendStage(attrs, "artifact", dec.Timing.Artifact)
-		attrs = appendStage(attrs, "score", dec.Timing.Score)
-	}
-	record.AddAttrs(attrs...)
-}
-
-// appendStage adds a stage's time, if the stage happened.
-func appendStage(attrs []slog.Attr, name string, took *time.Duration) []slog.Attr {
-	if took == nil {
-		return attrs
-	}
-	return append(attrs, slog.Duration(name, *took))
 }

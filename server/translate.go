@@ -24,6 +24,7 @@ const maxNamespaceBytes = 1024
 // names are left to the Decider, which knows them.
 func requestFromProto(in *pointsmanv1.DecideRequest, c *call) (*Request, error) {
 	req := &Request{
+		ID:             c.id,
 		Route:          in.GetRoute(),
 		Namespace:      in.GetCacheNamespace(),
 		AllowedTargets: in.GetAllowedTargets(),

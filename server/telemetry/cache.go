@@ -22,8 +22,7 @@ const eventJoined = "joined"
 
 // cacheObserver shows what happens inside the ladder.
 type cacheObserver struct {
-	t       *Telemetry
-	lookups [cacheLayers][cacheOutcomes]labels
+	t *Telemetry
 	// seen are the events of lookups, made once.
 	seen   [cacheLayers][cacheOutcomes][]trace.EventOption
 	stages [cacheStages][outcomeCount]labels
@@ -44,7 +43,6 @@ func (t *Telemetry) CacheObserver() cache.Observer {
 	for layer := range cacheLayers {
 		for found := range cacheOutcomes {
 			layerName, foundName := cache.Layer(layer).String(), cache.Outcome(found).String()
-			o.lookups[layer][found] = newLabels(labelLayer, layerName, labelOutcome, foundName)
 			o.seen[layer][found] = []trace.EventOption{trace.WithAttributes(
 				attrCacheLayer.String(layerName), attrCacheOutcome.String(foundName))}
 		}
@@ -63,8 +61,10 @@ func (t *Telemetry) CacheObserver() cache.Observer {
 // Lookup implements [cache.Observer]. A look takes no span, since most take less than
 // a span would; it is an event of the span it happened in.
 func (o *cacheObserver) Lookup(ctx context.Context, layer cache.Layer, found cache.Outcome) {
-	ctx = o.t.Measuring(ctx)
-	o.t.in.cacheLookups.Add(ctx, 1, o.lookups[layer][found].add...)
+	o.t.lookups[layer][found].Add(1)
+	if !o.t.tracing {
+		return
+	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.AddEvent(eventLookup, o.seen[layer][found]...)
 	}

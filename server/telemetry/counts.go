@@ -14,7 +14,7 @@ const (
 
 // Recorded counts decisions of the decision record.
 func (t *Telemetry) Recorded(fate RecordFate, decisions int) {
-	t.in.record.Add(context.Background(), int64(decisions), t.records.get(string(fate), recordLabels).add...)
+	t.in.record.Add(context.Background(), int64(decisions), t.records.Get(string(fate), recordLabels).add...)
 }
 
 func recordLabels(fate string) labels { return newLabels(labelOutcome, fate) }

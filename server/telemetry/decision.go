@@ -52,11 +52,6 @@ type decisionKey struct {
 	origin        pointsmanv1.Origin
 }
 
-type originKey struct {
-	route  string
-	origin pointsmanv1.Origin
-}
-
 type (
 	headKey   struct{ route, head string }
 	shadowKey struct{ route, target, shadow string }
@@ -66,17 +61,16 @@ type (
 // [Telemetry.Measuring].
 func (t *Telemetry) Decided(ctx context.Context, d *Decision) {
 	key := decisionKey{route: d.Route, target: d.Target, tier: d.Tier, basis: d.Basis, reason: d.Reason, origin: d.Origin}
-	t.in.decisions.Add(ctx, 1, t.decisions.get(key, decisionLabels).add...)
-	origin := t.origins.get(originKey{d.Route, d.Origin}, originLabels)
-	t.in.decideTime.Record(ctx, d.Took.Seconds(), origin.record...)
+	labels := t.decisions.Get(key, newDecisionLabels)
+	labels.Add(1)
+	t.in.decideTime.Record(ctx, d.Took.Seconds(), labels.origin.record...)
 	if d.Shadow != "" {
-		t.in.shadow.Add(ctx, 1, t.shadows.get(shadowKey{d.Route, d.Target, d.Shadow}, shadowLabels).add...)
+		t.in.shadow.Add(ctx, 1, t.shadows.Get(shadowKey{d.Route, d.Target, d.Shadow}, shadowLabels).add...)
 	}
 	if d.Learned {
-		route := t.routes.get(d.Route, routeLabels)
-		t.in.margin.Record(ctx, d.Margin, route.record...)
+		t.in.margin.Record(ctx, d.Margin, labels.route.record...)
 		if d.Confidence != nil {
-			t.in.confidence.Record(ctx, *d.Confidence, route.record...)
+			t.in.confidence.Record(ctx, *d.Confidence, labels.route.record...)
 		}
 	}
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
@@ -86,20 +80,25 @@ func (t *Telemetry) Decided(ctx context.Context, d *Decision) {
 
 // Predicted records a head's mean probability.
 func (t *Telemetry) Predicted(ctx context.Context, route, head string, probability float64) {
-	t.in.probability.Record(ctx, probability, t.heads.get(headKey{route, head}, headLabels).record...)
+	t.in.probability.Record(ctx, probability, t.heads.Get(headKey{route, head}, headLabels).record...)
 }
 
-func decisionLabels(k decisionKey) labels {
-	return newLabels(
-		labelRoute, k.route, labelTarget, k.target, labelTier, labelOf(k.tier),
-		labelBasis, labelOf(k.basis), labelOrigin, labelOf(k.origin), labelReason, labelOf(k.reason))
+// decisionLabels are the labels of a decision's measurements, and the count of such
+// decisions.
+type decisionLabels struct {
+	tally
+	origin, route labels
 }
 
-func originLabels(k originKey) labels {
-	return newLabels(labelRoute, k.route, labelOrigin, labelOf(k.origin))
+func newDecisionLabels(k decisionKey) *decisionLabels {
+	return &decisionLabels{
+		tally: tally{labels: newLabels(
+			labelRoute, k.route, labelTarget, k.target, labelTier, labelOf(k.tier),
+			labelBasis, labelOf(k.basis), labelOrigin, labelOf(k.origin), labelReason, labelOf(k.reason))},
+		origin: newLabels(labelRoute, k.route, labelOrigin, labelOf(k.origin)),
+		route:  newLabels(labelRoute, k.route),
+	}
 }
-
-func routeLabels(route string) labels { return newLabels(labelRoute, route) }
 
 func headLabels(k headKey) labels { return newLabels(labelRoute, k.route, labelHead, k.head) }
 
@@ -173,7 +172,7 @@ func (t *Telemetry) DecisionStage(ctx context.Context, stage Stage) (context.Con
 
 // Panicked counts a panic that was survived. where is one of a few constants.
 func (t *Telemetry) Panicked(ctx context.Context, where string) {
-	t.in.panics.Add(ctx, 1, t.panicked.get(where, panicLabels).add...)
+	t.in.panics.Add(ctx, 1, t.panicked.Get(where, panicLabels).add...)
 }
 
 func panicLabels(where string) labels { return newLabels(labelWhere, where) }

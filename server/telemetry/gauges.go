@@ -67,7 +67,7 @@ func (t *Telemetry) Watch(read func() State) error {
 		for _, r := range s.Routes {
 			o.ObserveInt64(checkpoint, 1, newLabels(labelRoute, r.Route, labelDigest, r.Digest, labelEncoder, r.Encoder).observe...)
 			for _, h := range r.Shifts {
-				o.ObserveFloat64(psi, h.PSI, t.heads.get(headKey{r.Route, h.Head}, headLabels).observe...)
+				o.ObserveFloat64(psi, h.PSI, t.heads.Get(headKey{r.Route, h.Head}, headLabels).observe...)
 			}
 		}
 		return nil

@@ -1,10 +1,6 @@
 package telemetry
 
 import (
-	"maps"
-	"sync"
-	"sync/atomic"
-
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 )
@@ -30,33 +26,4 @@ func newLabels(pairs ...string) labels {
 		record:  []metric.RecordOption{set},
 		observe: []metric.ObserveOption{set},
 	}
-}
-
-// memo remembers what was made of a key. Reading takes no lock and allocates nothing;
-// every new key copies the map, which is why it is only for keys of closed sets.
-type memo[K comparable, V any] struct {
-	known atomic.Pointer[map[K]V]
-	mu    sync.Mutex
-}
-
-// get returns the key's value, which create makes the first time.
-func (m *memo[K, V]) get(key K, create func(K) V) V {
-	if known := m.known.Load(); known != nil {
-		if v, ok := (*known)[key]; ok {
-			return v
-		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	next := map[K]V{}
-	if known := m.known.Load(); known != nil {
-		if v, ok := (*known)[key]; ok {
-			return v
-		}
-		maps.Copy(next, *known)
-	}
-	v := create(key)
-	next[key] = v
-	m.known.Store(&next)
-	return v
 }

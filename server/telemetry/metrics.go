@@ -26,14 +26,14 @@ var (
 	tokensBounds = []float64{16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536}
 )
 
-// instruments are what measurements are written to as they happen. What is read when
-// it is scraped is in gauges.go.
+// instruments are what measurements are written to. What is read when it is scraped is
+// in tally.go and gauges.go.
 type instruments struct {
 	rpcDuration metric.Float64Histogram
 	refused     metric.Int64Counter
 	reloads     metric.Int64Counter
 
-	decisions   metric.Int64Counter
+	decisions   metric.Int64ObservableCounter
 	decideTime  metric.Float64Histogram
 	confidence  metric.Float64Histogram
 	margin      metric.Float64Histogram
@@ -42,7 +42,7 @@ type instruments struct {
 	scoreTime   metric.Float64Histogram
 	panics      metric.Int64Counter
 
-	cacheLookups metric.Int64Counter
+	cacheLookups metric.Int64ObservableCounter
 	cacheTime    metric.Float64Histogram
 	cacheEvents  metric.Int64Counter
 	redisTime    metric.Float64Histogram
@@ -69,7 +69,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		refused:     m.counter(metricRefused, "{call}", "Calls that were refused for want of a valid token."),
 		reloads:     m.counter(metricReloads, "{reload}", "Reloads of the configuration, by whether it was taken over."),
 
-		decisions:   m.counter(metricDecisions, "{decision}", "Decisions, by what was decided and why."),
+		decisions:   m.tally(metricDecisions, "{decision}", "Decisions, by what was decided and why."),
 		decideTime:  m.seconds(metricDecideTime, "How long decisions took, by where their scores came from.", secondsBounds),
 		confidence:  m.values(metricConfidence, "How stable choices were over the ensemble, 0.5 to 1.", confidenceBounds),
 		margin:      m.values(metricMargin, "How far choices were from tipping, in the policy's unit.", marginBounds),
@@ -78,7 +78,7 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		scoreTime:   m.seconds(metricScoreTime, "How long features took to become probabilities.", shortBounds),
 		panics:      m.counter(metricPanics, "{panic}", "Panics that were survived, by where."),
 
-		cacheLookups: m.counter(metricCacheLookups, "{lookup}", "Looks into the caches, by layer and what was found."),
+		cacheLookups: m.tally(metricCacheLookups, "{lookup}", "Looks into the caches, by layer and what was found."),
 		cacheTime:    m.seconds(metricCacheTime, "How long calls waited for a computation, or computations took.", secondsBounds),
 		cacheEvents:  m.counter(metricCacheEvents, "{event}", "What happened to leases, stores and joiners."),
 		redisTime:    m.seconds(metricRedisTime, "How long exchanges with Redis took, by operation and outcome.", shortBounds),
@@ -113,6 +113,13 @@ func (m *maker) keep(err error) {
 
 func (m *maker) counter(name, unit, description string) metric.Int64Counter {
 	c, err := m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
+	m.keep(err)
+	return c
+}
+
+// tally makes a counter that is read when metrics are collected.
+func (m *maker) tally(name, unit, description string) metric.Int64ObservableCounter {
+	c, err := m.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
 	m.keep(err)
 	return c
 }

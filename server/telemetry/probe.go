@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pointsman-dev/pointsman/probe"
+	"github.com/pointsman-dev/pointsman/server/internal/memo"
 )
 
 // probeStages is how many stages an extraction has.
@@ -34,8 +35,8 @@ type probeObserver struct {
 	spanNames [probeStages]string
 	spans     [probeStages][]trace.SpanStartOption
 	shed      [outcomeCount]labels
-	artifacts memo[artifactKey, labels]
-	breaker   memo[probe.State, labels]
+	artifacts memo.Memo[artifactKey, labels]
+	breaker   memo.Memo[probe.State, labels]
 	sweptGood labels
 	sweptBad  labels
 	held      labels
@@ -117,7 +118,7 @@ func (o *probeObserver) Inject(ctx context.Context, header http.Header) {
 // Artifact implements [probe.Observer].
 func (o *probeObserver) Artifact(ctx context.Context, r probe.ArtifactReport) {
 	key := artifactKey{dtype: dtypeLabel(r.DType), locked: r.Locked, left: r.Left}
-	o.t.in.artifacts.Add(ctx, 1, o.artifacts.get(key, o.artifactLabels).add...)
+	o.t.in.artifacts.Add(ctx, 1, o.artifacts.Get(key, o.artifactLabels).add...)
 	if r.Bytes > 0 {
 		o.t.in.artifactSize.Record(ctx, r.Bytes, o.name.record...)
 	}
@@ -153,7 +154,7 @@ func dtypeLabel(dtype string) string {
 
 // Breaker implements [probe.Observer].
 func (o *probeObserver) Breaker(state probe.State) {
-	o.t.in.breaker.Add(context.Background(), 1, o.breaker.get(state, func(s probe.State) labels {
+	o.t.in.breaker.Add(context.Background(), 1, o.breaker.Get(state, func(s probe.State) labels {
 		return newLabels(labelProbe, o.probe, labelState, s.String())
 	}).add...)
 	switch state {

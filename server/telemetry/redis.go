@@ -23,7 +23,7 @@ type redisKey struct {
 
 // Exchange implements [rediscache.Observer].
 func (o redisObserver) Exchange(op string, took time.Duration, err error) {
-	l := o.t.redis.get(redisKey{op, outcomeOf(err)}, redisLabels)
+	l := o.t.redis.Get(redisKey{op, outcomeOf(err)}, redisLabels)
 	o.t.in.redisTime.Record(context.Background(), took.Seconds(), l.record...)
 }
 

@@ -64,7 +64,7 @@ func (incoming) Keys() []string { return nil }
 
 // RPCDone measures a call that ended. method is one of ours.
 func (t *Telemetry) RPCDone(ctx context.Context, method string, code codes.Code, took time.Duration) {
-	t.in.rpcDuration.Record(t.Measuring(ctx), took.Seconds(), t.rpcs.get(rpcKey{method, code}, rpcLabels).record...)
+	t.in.rpcDuration.Record(t.Measuring(ctx), took.Seconds(), t.rpcs.Get(rpcKey{method, code}, rpcLabels).record...)
 }
 
 // rpcLabels names a method without its leading slash, as the conventions have it.

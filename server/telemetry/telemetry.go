@@ -26,6 +26,9 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/pointsman-dev/pointsman/cache"
+	"github.com/pointsman-dev/pointsman/server/internal/memo"
 )
 
 // Config is what a [Telemetry] is made of.
@@ -57,16 +60,15 @@ type Telemetry struct {
 	// shutdown ends the providers, in this order.
 	shutdown []func(context.Context) error
 
-	decisions memo[decisionKey, labels]
-	origins   memo[originKey, labels]
-	routes    memo[string, labels]
-	heads     memo[headKey, labels]
-	shadows   memo[shadowKey, labels]
-	rpcs      memo[rpcKey, labels]
-	panicked  memo[string, labels]
-	records   memo[string, labels]
-	redis     memo[redisKey, labels]
+	decisions memo.Memo[decisionKey, *decisionLabels]
+	heads     memo.Memo[headKey, labels]
+	shadows   memo.Memo[shadowKey, labels]
+	rpcs      memo.Memo[rpcKey, labels]
+	panicked  memo.Memo[string, labels]
+	records   memo.Memo[string, labels]
+	redis     memo.Memo[redisKey, labels]
 	scored    [outcomeCount]labels
+	lookups   [cacheLayers][cacheOutcomes]tally
 }
 
 // New makes the providers and what the standard OTEL_* variables ask to export to.
@@ -85,6 +87,12 @@ func New(ctx context.Context, cfg Config) (*Telemetry, error) {
 		return nil, errors.Join(fmt.Errorf("telemetry: %w", err), t.Shutdown(ctx))
 	}
 	t.startTracing(about, exports, cfg)
+	for layer := range cacheLayers {
+		for found := range cacheOutcomes {
+			t.lookups[layer][found].labels = newLabels(
+				labelLayer, cache.Layer(layer).String(), labelOutcome, cache.Outcome(found).String())
+		}
+	}
 	for o := range outcomeCount {
 		t.scored[o] = newLabels(labelOutcome, o.String())
 	}
@@ -125,6 +133,9 @@ func (t *Telemetry) startMetrics(about *resource.Resource, exports exports, cfg 
 	t.shutdown = append(t.shutdown, provider.Shutdown)
 	t.meter = provider.Meter(scope)
 	if t.in, err = newInstruments(t.meter); err != nil {
+		return err
+	}
+	if err := t.reportTallies(); err != nil {
 		return err
 	}
 	if err := goruntime.Start(goruntime.WithMeterProvider(provider)); err != nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -56,6 +57,12 @@ func classify(err error) error {
 	}
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 		return ErrTimeout
+	}
+	if errors.Is(err, redis.ErrAutoPipelineTimeout) {
+		return ErrTimeout
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("%w: connection refused", ErrConnect)
 	}
 	if dns := (*net.DNSError)(nil); errors.As(err, &dns) {
 		return fmt.Errorf("%w: host not found", ErrConnect)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/sony/gobreaker/v2"
 )
 
@@ -45,7 +46,8 @@ var errStarting = errors.New("not tried yet")
 // comes within their limit if Redis is well.
 const slotsPerConnection = 8
 
-// callerLeftError wraps an error of an exchange that ended because its caller's context did. It says nothing about Redis.
+// callerLeftError wraps an error of an exchange that ended because its caller's context did, or that was not sent because too many
+// were queued. It says nothing about Redis.
 type callerLeftError struct{ error }
 
 func (e callerLeftError) Unwrap() error { return e.error }
@@ -81,8 +83,21 @@ func newGuard(cfg Config, observer Observer, probe func(context.Context) error, 
 
 func (g *guard) start() { g.running.Go(g.keepProbing) }
 
+// place is where an exchange is carried out.
+type place uint8
+
+const (
+	// here is the caller's goroutine, for an exchange that keeps to its context.
+	here place = iota
+	// apart is a goroutine of its own, because the client keeps to a context in most places and not in all: it may be waiting for a
+	// lock while another connection is dialled, or asking a dead node for the cluster's layout.
+	apart
+)
+
 // guarded carries out one exchange within limit, or fails at once if Redis is not in use.
-func guarded[T any](ctx context.Context, g *guard, op string, limit time.Duration, exchange func(context.Context) (T, error)) (T, error) {
+func guarded[T any](
+	ctx context.Context, g *guard, op string, limit time.Duration, where place, exchange func(context.Context) (T, error),
+) (T, error) {
 	begin := time.Now()
 	var got T
 	if g.breaker.State() != gobreaker.StateClosed {
@@ -91,7 +106,7 @@ func guarded[T any](ctx context.Context, g *guard, op string, limit time.Duratio
 	}
 	_, err := g.breaker.Execute(func() (struct{}, error) {
 		var err error
-		got, err = within(ctx, g, limit, exchange)
+		got, err = within(ctx, g, limit, where, exchange)
 		return struct{}{}, err
 	})
 	switch {
@@ -104,13 +119,10 @@ func guarded[T any](ctx context.Context, g *guard, op string, limit time.Duratio
 	return got, err
 }
 
-// within runs the exchange on a goroutine of its own, because the client keeps to a context in most places and not in all: it may be
-// waiting for a lock while another connection is dialled, or asking a dead node for the cluster's layout.
-func within[T any](ctx context.Context, g *guard, limit time.Duration, exchange func(context.Context) (T, error)) (T, error) {
-	type answer struct {
-		got T
-		err error
-	}
+// within runs the exchange, for no longer than limit.
+func within[T any](
+	ctx context.Context, g *guard, limit time.Duration, where place, exchange func(context.Context) (T, error),
+) (T, error) {
 	var none T
 	opCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -123,33 +135,53 @@ func within[T any](ctx context.Context, g *guard, limit time.Duration, exchange 
 		<-g.slots
 		return none, ErrUnavailable
 	}
-	answered := make(chan answer, 1)
-	go func() {
-		defer g.running.Done()
-		defer func() { <-g.slots }()
-		stop := context.AfterFunc(g.ctx, cancel)
-		defer stop()
-		a := answer{err: ErrConnect}
-		defer func() {
-			_ = recover() // a client library that panics must not take the process with it
-			answered <- a
-		}()
-		a.got, a.err = exchange(opCtx)
-	}()
-	var a answer
-	select {
-	case a = <-answered:
-	case <-opCtx.Done():
-		select {
-		case a = <-answered: // in the last moment
-		default:
-			a.err = opCtx.Err()
-		}
+	var a answer[T]
+	if where == here {
+		a = exchangeOnce(opCtx, g, exchange)
+	} else {
+		a = exchangeApart(opCtx, cancel, g, exchange)
 	}
 	if a.err == nil {
 		return a.got, nil
 	}
 	return none, g.blame(ctx, a.err)
+}
+
+// answer is what an exchange came to.
+type answer[T any] struct {
+	got T
+	err error
+}
+
+// exchangeOnce carries out an exchange that was counted in.
+func exchangeOnce[T any](ctx context.Context, g *guard, exchange func(context.Context) (T, error)) (a answer[T]) {
+	defer g.running.Done()
+	defer func() { <-g.slots }()
+	a.err = ErrConnect
+	defer func() { _ = recover() }() // a client library that panics must not take the process with it
+	a.got, a.err = exchange(ctx)
+	return a
+}
+
+// exchangeApart carries out an exchange that was counted in on a goroutine of its own. cancel ends ctx.
+func exchangeApart[T any](ctx context.Context, cancel context.CancelFunc, g *guard, exchange func(context.Context) (T, error)) answer[T] {
+	answered := make(chan answer[T], 1)
+	go func() {
+		stop := context.AfterFunc(g.ctx, cancel)
+		defer stop()
+		answered <- exchangeOnce(ctx, g, exchange)
+	}()
+	select {
+	case a := <-answered:
+		return a
+	case <-ctx.Done():
+	}
+	select {
+	case a := <-answered: // in the last moment
+		return a
+	default:
+		return answer[T]{err: ctx.Err()}
+	}
 }
 
 // begin counts an exchange in, unless the guard is being closed: nothing may be added to running once it is waited for.
@@ -165,7 +197,7 @@ func (g *guard) begin() bool {
 
 // blame says what an exchange failed of: its caller's own context, or Redis.
 func (g *guard) blame(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || errors.Is(err, redis.ErrAutoPipelineQueueFull) {
 		return callerLeftError{ErrTimeout}
 	}
 	err = classify(err)

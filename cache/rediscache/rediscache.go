@@ -49,10 +49,11 @@ var releaseSource string
 
 // Cache is a shared layer over Redis. It is safe for concurrent use.
 type Cache struct {
-	client redis.UniversalClient
-	guard  *guard
-	seal   *sealer // nil without a secret
-	prefix string
+	client   redis.UniversalClient
+	pipeline *pipeline
+	guard    *guard
+	seal     *sealer // nil without a secret
+	prefix   string
 
 	claimScript, storeScript, renewScript, releaseScript *redis.Script
 }
@@ -82,6 +83,9 @@ func New(cfg Config, opts ...Option) (*Cache, error) {
 		renewScript:   redis.NewScript(renewSource),
 		releaseScript: redis.NewScript(releaseSource),
 	}
+	if c.pipeline, err = newPipeline(c.client); err != nil {
+		return nil, errors.Join(err, c.client.Close())
+	}
 	if len(cfg.Secret) > 0 {
 		if c.seal, err = newSealer(cfg.Secret); err != nil {
 			return nil, errors.Join(err, c.client.Close())
@@ -103,7 +107,9 @@ func options(cfg Config, target target) *redis.UniversalOptions {
 		SentinelUsername: cfg.SentinelUsername,
 		SentinelPassword: cfg.SentinelPassword,
 		Dialer:           dialer(cfg.TLS, target.tls),
-		PoolSize:         cfg.PoolSize,
+		// One connection is the pipeline's, and the rest for what no answer waits for.
+		PoolSize:         max(cfg.PoolSize-1, 1),
+		PipelinePoolSize: 1,
 
 		// A second try is the breaker's business, and a caller's time is not to be spent on it.
 		MaxRetries:    -1,
@@ -142,9 +148,8 @@ func (c *Cache) Close() error {
 // Read implements [cache.SharedLayer].
 func (c *Cache) Read(ctx context.Context, key cache.Key) (cache.Stored, error) {
 	valueKey, _ := c.keys(key)
-	return guarded(ctx, c.guard, "read", c.guard.opTimeout, func(ctx context.Context) (cache.Stored, error) {
-		// One byte more than a value may have shows what is too large without fetching it all.
-		raw, err := c.client.GetRange(ctx, valueKey, 0, maxValue).Bytes()
+	return guarded(ctx, c.guard, "read", c.guard.opTimeout, here, func(ctx context.Context) (cache.Stored, error) {
+		raw, err := c.pipeline.read(ctx, valueKey)
 		switch {
 		case redis.HasErrorPrefix(err, "WRONGTYPE"):
 			return cache.Stored{Raw: []byte{}}, nil
@@ -160,9 +165,8 @@ func (c *Cache) Read(ctx context.Context, key cache.Key) (cache.Stored, error) {
 // Claim implements [cache.SharedLayer].
 func (c *Cache) Claim(ctx context.Context, lease cache.Lease, unfit []byte) (cache.Claim, error) {
 	valueKey, leaseKey := c.keys(lease.Key)
-	return guarded(ctx, c.guard, "claim", c.guard.opTimeout, func(ctx context.Context) (cache.Claim, error) {
-		reply, err := c.claimScript.Run(ctx, c.client, []string{valueKey, leaseKey},
-			lease.Token[:], lease.TTL.Milliseconds(), unfit, maxValue, longestLease.Milliseconds()).Result()
+	return guarded(ctx, c.guard, "claim", c.guard.opTimeout, here, func(ctx context.Context) (cache.Claim, error) {
+		reply, err := c.pipeline.run(ctx, claimSource, c.claimScript.Hash(), valueKey, leaseKey, claimArgs(lease, unfit))
 		if err != nil {
 			return cache.Claim{}, err
 		}
@@ -179,7 +183,7 @@ func (c *Cache) Claim(ctx context.Context, lease cache.Lease, unfit []byte) (cac
 // Renew implements [cache.SharedLayer].
 func (c *Cache) Renew(ctx context.Context, lease cache.Lease) (bool, error) {
 	_, leaseKey := c.keys(lease.Key)
-	return guarded(ctx, c.guard, "renew", backgroundTimeout, func(ctx context.Context) (bool, error) {
+	return guarded(ctx, c.guard, "renew", backgroundTimeout, apart, func(ctx context.Context) (bool, error) {
 		n, err := c.renewScript.Run(ctx, c.client, []string{leaseKey}, lease.Token[:], lease.TTL.Milliseconds()).Int64()
 		return n == 1, err
 	})
@@ -188,7 +192,7 @@ func (c *Cache) Renew(ctx context.Context, lease cache.Lease) (bool, error) {
 // Release implements [cache.SharedLayer].
 func (c *Cache) Release(ctx context.Context, lease cache.Lease) error {
 	_, leaseKey := c.keys(lease.Key)
-	_, err := guarded(ctx, c.guard, "release", backgroundTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err := guarded(ctx, c.guard, "release", backgroundTimeout, apart, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.releaseScript.Run(ctx, c.client, []string{leaseKey}, lease.Token[:]).Err()
 	})
 	return err
@@ -210,10 +214,15 @@ func (c *Cache) Store(ctx context.Context, lease cache.Lease, value []byte, ttl 
 		token = nil
 	}
 	valueKey, leaseKey := c.keys(lease.Key)
-	_, err := guarded(ctx, c.guard, "store", backgroundTimeout, func(ctx context.Context) (struct{}, error) {
+	_, err := guarded(ctx, c.guard, "store", backgroundTimeout, apart, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.storeScript.Run(ctx, c.client, []string{valueKey, leaseKey}, value, max(ttl.Milliseconds(), 1), token).Err()
 	})
 	return err
+}
+
+// claimArgs are the arguments of claim.lua.
+func claimArgs(lease cache.Lease, unfit []byte) []any {
+	return []any{lease.Token[:], lease.TTL.Milliseconds(), unfit, maxValue, longestLease.Milliseconds()}
 }
 
 // open says what raw bytes are worth under key.
@@ -237,18 +246,26 @@ func (c *Cache) probe(ctx context.Context) error {
 	fillRandom(lease.Key[:])
 	fillRandom(lease.Token[:])
 	valueKey, leaseKey := c.keys(lease.Key)
-	claim := func(limit time.Duration) error {
-		ctx, cancel := context.WithTimeout(ctx, limit)
-		defer cancel()
-		return c.claimScript.Run(ctx, c.client, []string{valueKey, leaseKey},
-			lease.Token[:], lease.TTL.Milliseconds(), "", maxValue, longestLease.Milliseconds()).Err()
+	args := claimArgs(lease, nil)
+	apart := func(ctx context.Context) error {
+		return c.claimScript.Run(ctx, c.client, []string{valueKey, leaseKey}, args...).Err()
 	}
-	// The first exchange may have to connect; only the second, on that connection, must keep to the limit.
-	if err := claim(connectTimeout); err != nil {
+	piped := func(ctx context.Context) error {
+		_, err := c.pipeline.run(ctx, claimSource, c.claimScript.Hash(), valueKey, leaseKey, args)
 		return err
 	}
-	if err := claim(c.guard.opTimeout); err != nil {
-		return err
+	// The first exchange of either kind may have to connect; only the last, on the pipeline's connection, must keep to the limit of
+	// those that answers wait for. What is wrong with a connection is told best by the one that is not shared.
+	for _, try := range []struct {
+		limit time.Duration
+		claim func(ctx context.Context) error
+	}{{connectTimeout, apart}, {connectTimeout, piped}, {c.guard.opTimeout, piped}} {
+		limited, cancel := context.WithTimeout(ctx, try.limit)
+		err := try.claim(limited)
+		cancel()
+		if err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, backgroundTimeout)
 	defer cancel()
@@ -267,7 +284,7 @@ func (c *Cache) relearn() {
 // ErrReply, wrapped.
 func (c *Cache) Check(ctx context.Context) error {
 	if err := c.probe(ctx); err != nil {
-		return fmt.Errorf("rediscache: check: %w", classify(err))
+		return classify(err)
 	}
 	return nil
 }

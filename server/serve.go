@@ -35,6 +35,7 @@ func Serve(ctx context.Context, configPath string, stderr io.Writer, opts ...Opt
 		return fmt.Errorf("starting: %w", err)
 	}
 	telemetry.TellErrors(s.log)
+	s.tuneGarbage()
 	for _, w := range s.Warnings() {
 		log.WarnContext(ctx, "configuration", "warning", w)
 	}

@@ -102,7 +102,9 @@ func (r *reloader) reload(ctx context.Context, watched *config.Config) *config.C
 		return watched
 	}
 	r.tried = fingerprint(r.files(cfg))
-	_ = r.server.Reload(ctx, cfg) // it has said so itself
+	if err := r.server.Reload(ctx, cfg); err == nil { // else it has said so itself
+		r.server.tuneGarbage()
+	}
 	return cfg
 }
 

@@ -17,8 +17,8 @@ import (
 const (
 	artifactSuffix = ".safetensors"
 
-	// A RAM file system is done within a millisecond of the answer, so the first looks follow each other closely; a
-	// slow one is not helped by looking often.
+	// Where the watch cannot tell that an artifact was written, the first looks follow each other closely, since a fast
+	// file system may be done within a millisecond of the answer; a slow one is not helped by looking often.
 	pollFirst = 200 * time.Microsecond
 	pollSlow  = 10 * time.Millisecond
 	// pollShare is the part of a pause by which the next is longer: so a wait is found to be over at most about an eighth
@@ -35,6 +35,8 @@ type folder struct {
 	dir      string // absolute, as this process sees it
 	reported string // absolute and clean, as vLLM sees it
 	maxBytes int64
+	watch    *watch        // wakes a wait early
+	pause    time.Duration // before the second look
 
 	// swapped is called between the check of a name and its opening; tests use it to change the file in between.
 	swapped func(name string)
@@ -45,7 +47,7 @@ func newFolder(e Endpoint, maxBytes int64) (*folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hidden_states_dir: %w", err)
 	}
-	f := &folder{dir: dir, reported: dir, maxBytes: maxBytes}
+	f := &folder{dir: dir, reported: dir, maxBytes: maxBytes, pause: pollFirst}
 	if e.ReportedDir != "" {
 		f.reported = filepath.Clean(e.ReportedDir)
 	}
@@ -97,7 +99,9 @@ type claim struct {
 //
 // The claim is never nil. With an error it says whether the files are ours to remove.
 func (f *folder) await(ctx context.Context, name string) (*claim, error) {
-	pause := pollFirst
+	written, stop := f.watch.expect(name) // before the first look, so that nothing falls in between
+	defer stop()
+	pause := f.pause
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	var free time.Time // when the lock was first seen free
@@ -119,9 +123,11 @@ func (f *folder) await(ctx context.Context, name string) (*claim, error) {
 		case <-ctx.Done():
 			return c, lateError(context.Cause(ctx), c.lock, err)
 		case <-timer.C:
+			pause = min(pause+pause/pollShare, pollSlow)
+		case <-written:
+			pause = pollFirst // the lock comes free a moment after the file was closed, and after its own closing is told of
 		}
 		c.close()
-		pause = min(pause+pause/pollShare, pollSlow)
 	}
 }
 

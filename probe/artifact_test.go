@@ -19,14 +19,14 @@ const artifactName = "chatcmpl-pm-0-1.safetensors"
 func testFolder(t *testing.T) *folder {
 	t.Helper()
 	dir := t.TempDir()
-	return &folder{dir: dir, reported: dir, maxBytes: math.MaxInt64}
+	return &folder{dir: dir, reported: dir, maxBytes: math.MaxInt64, pause: pollFirst}
 }
 
 // holdLock makes a lock file and holds it exclusively, as vLLM's writer does; the returned function lets it go. The file gets
 // its name when it is locked: a reader that looks in between would hold it.
 func holdLock(t *testing.T, path string) (release func()) {
 	t.Helper()
-	lock := flock.New(path + ".unnamed")
+	lock := flock.New(path+".unnamed", flock.SetFlag(os.O_CREATE|os.O_WRONLY))
 	if ok, err := lock.TryLock(); err != nil || !ok {
 		t.Errorf("lock: %v, %v", ok, err)
 	}

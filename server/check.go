@@ -82,19 +82,20 @@ type BackupCheck struct {
 
 // ProbeCheck is what the canary of one endpoint of a probe found.
 type ProbeCheck struct {
-	Name       string   `json:"name"`
-	Endpoint   string   `json:"endpoint,omitempty"`
-	Error      string   `json:"error,omitempty"`
-	Tokens     int      `json:"tokens,omitempty"`
-	Layers     int      `json:"layers,omitempty"`
-	HiddenSize int      `json:"hidden_size,omitempty"`
-	DType      string   `json:"dtype,omitempty"`
-	Bytes      int64    `json:"artifact_bytes,omitempty"`
-	Locked     bool     `json:"locked"`
-	Foreign    int      `json:"foreign_files"`
-	HTTP       string   `json:"http_time,omitempty"`
-	Artifact   string   `json:"artifact_time,omitempty"`
-	Warnings   []string `json:"warnings,omitempty"`
+	Name       string `json:"name"`
+	Endpoint   string `json:"endpoint,omitempty"`
+	Error      string `json:"error,omitempty"`
+	Tokens     int    `json:"tokens,omitempty"`
+	Layers     int    `json:"layers,omitempty"`
+	HiddenSize int    `json:"hidden_size,omitempty"`
+	DType      string `json:"dtype,omitempty"`
+	Bytes      int64  `json:"artifact_bytes,omitempty"`
+	// Locked and Foreign are absent where there is no folder shared with vLLM.
+	Locked   *bool    `json:"locked,omitempty"`
+	Foreign  *int     `json:"foreign_files,omitempty"`
+	HTTP     string   `json:"http_time,omitempty"`
+	Artifact string   `json:"artifact_time,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Check builds everything that `serve` would, without binding, sends one canary
@@ -145,6 +146,9 @@ func check(ctx context.Context, opts CheckOptions) *CheckReport {
 			if found.Error != "" {
 				report.ExitCode = ExitFailing
 			}
+			found.Warnings = slices.DeleteFunc(found.Warnings, func(w string) bool { // the server's have it already
+				return slices.Contains(report.Warnings, warnOfProbe(name, w))
+			})
 			report.Probes = append(report.Probes, found)
 		}
 	}
@@ -223,7 +227,7 @@ func checkEndpoint(ctx context.Context, found ProbeCheck, p *probe.VLLM, routes 
 		return found
 	}
 	found.Tokens, found.Layers, found.HiddenSize = canary.Tokens, canary.Layers, canary.HiddenSize
-	found.DType, found.Bytes, found.Locked, found.Foreign = canary.Artifact.DType, canary.Artifact.Bytes, canary.Artifact.Locked, canary.Foreign
+	found.DType, found.Bytes, found.Locked, found.Foreign = canary.Artifact.DType, canary.Artifact.Bytes, &canary.Artifact.Locked, &canary.Foreign
 	found.HTTP, found.Artifact = canary.HTTP.Round(time.Microsecond).String(), canary.Extraction.Artifact.Round(time.Microsecond).String()
 	found.Warnings = canary.Warnings
 	var errs []error
@@ -287,11 +291,11 @@ func (r *CheckReport) text(offline bool) string {
 			fmt.Fprintf(&b, "         %d pieces, %d values, encoded in %s, without a server\n", p.Tokens, p.Layers*p.HiddenSize, p.HTTP)
 		case p.Layers > 0:
 			lock := "no lock file (vLLM before 0.22, or use_synchronization_lock=false)"
-			if p.Locked {
+			if *p.Locked {
 				lock = "lock file used"
 			}
 			fmt.Fprintf(&b, "         %d tokens, %d layers x %d, %s, %d bytes; %s\n", p.Tokens, p.Layers, p.HiddenSize, p.DType, p.Bytes, lock)
-			fmt.Fprintf(&b, "         answer after %s, hidden states %s later; %d foreign files in the folder\n", p.HTTP, p.Artifact, p.Foreign)
+			fmt.Fprintf(&b, "         answer after %s, hidden states %s later; %d foreign files in the folder\n", p.HTTP, p.Artifact, *p.Foreign)
 		}
 		for _, w := range p.Warnings {
 			fmt.Fprintf(&b, "WARNING  probe %s: %s\n", p.where(), w)

@@ -53,7 +53,7 @@ func (s *Server) build(cfg *config.Config, previous *generation) (*generation, e
 		}
 		next.probes[name] = p
 		for _, w := range probeWarnings(p.Prober) {
-			next.warnings = append(next.warnings, fmt.Sprintf("probe %q: %s", name, w))
+			next.warnings = append(next.warnings, warnOfProbe(name, w))
 		}
 	}
 	var warnings []string
@@ -67,6 +67,9 @@ func (s *Server) build(cfg *config.Config, previous *generation) (*generation, e
 	next.snapshot.begin(next.release)
 	return next, nil
 }
+
+// warnOfProbe says which probe a warning is of.
+func warnOfProbe(name, warning string) string { return fmt.Sprintf("probe %q: %s", name, warning) }
 
 // release gives the probes back: whoever has no other generation is closed.
 func (g *generation) release() {

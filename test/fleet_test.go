@@ -423,7 +423,7 @@ func TestCheckSaysWhatIsWrongWithRedis(t *testing.T) {
 	binary := buildProgram(t)
 	guarded := redistest.Start(t, "--requirepass", "sesame")
 	for _, c := range []struct{ name, url, want string }{
-		{"not there", fmt.Sprintf("redis://127.0.0.1:%d", redistest.FreePort(t)), "connect"},
+		{"not there", fmt.Sprintf("redis://127.0.0.1:%d", redistest.FreePort(t)), "connection refused"},
 		{"wants a password", "redis://" + guarded.Addr, "password"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

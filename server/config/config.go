@@ -225,7 +225,7 @@ type Record struct {
 
 // Readiness is when calls should be sent here.
 type Readiness struct {
-	RequireProbe bool `yaml:"require_probe" doc:"Whether this replica is not ready while a probe that a route uses is down (breaker open, or its health check fails, on all endpoints). A replica without its probe answers fast, so a least-request balancer would send it everything."`
+	RequireProbe bool `yaml:"require_probe" doc:"Whether this replica is not ready while a probe that a route uses is down (breaker open, or its health check fails, on all endpoints), whether or not the route has a backup. A replica without its probe answers fast, so a least-request balancer would send it everything."`
 	Canary       bool `yaml:"canary" doc:"Whether each probe must answer one prompt before the service is ready for the first time."`
 }
 

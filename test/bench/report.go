@@ -81,12 +81,12 @@ func (r *report) scoringTable(t *tables) {
 	if len(r.Scoring) == 0 {
 		return
 	}
-	rows := [][]string{{"scoring", "members", "heads", "weights", "one", "GB/s", "8 at once", "of one", "choosing"}}
+	rows := [][]string{{"scoring", "members", "heads", "weights", "one", "GB/s", "one core", "8 at once", "of one core", "choosing"}}
 	for _, row := range r.Scoring {
 		rows = append(rows, []string{
 			row.Shape, strconv.Itoa(row.Members), strconv.Itoa(row.Heads), megabytes(uint64(row.Weights)), brief(row.One),
-			fmt.Sprintf("%.1f", gbPerSecond(row.Weights, row.One)), brief(row.Eight),
-			fmt.Sprintf("%.1fx", row.Eight.Seconds()/row.One.Seconds()), brief(row.Choosing),
+			fmt.Sprintf("%.1f", gbPerSecond(row.Weights, row.One)), brief(row.OneCore), brief(row.Eight),
+			fmt.Sprintf("%.1fx", row.Eight.Seconds()/row.OneCore.Seconds()), brief(row.Choosing),
 		})
 	}
 	t.table(rows)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -17,8 +18,9 @@ type scoringRow struct {
 	Members  int           `json:"members"`
 	Heads    int           `json:"heads"`
 	Weights  int64         `json:"weights"` // bytes of the transform
-	One      time.Duration `json:"one"`     // one decision alone
-	Eight    time.Duration `json:"eight"`   // eight at once, until the last is done
+	One      time.Duration `json:"one"`      // one decision alone, with all processors
+	OneCore  time.Duration `json:"one_core"` // the same with one
+	Eight    time.Duration `json:"eight"`    // eight at once, with all, until the last is done
 	Choosing time.Duration `json:"choosing"`
 }
 
@@ -80,6 +82,10 @@ func (b *bench) score(ctx context.Context, dir string, size scoringSize) (scorin
 	candidates := []scorer.Candidate{{Head: 0, Cost: 1}, {Head: 1, Cost: 0.25}}
 	medians, err := turns(ctx, 2*b.Rounds,
 		func() (time.Duration, error) { return scoreAtOnce(checkpoint, features, 1) },
+		func() (time.Duration, error) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+			return scoreAtOnce(checkpoint, features, 1)
+		},
 		func() (time.Duration, error) { return scoreAtOnce(checkpoint, features, 8) },
 		func() (time.Duration, error) {
 			const times = 100
@@ -94,7 +100,7 @@ func (b *bench) score(ctx context.Context, dir string, size scoringSize) (scorin
 	if err != nil {
 		return row, err
 	}
-	row.One, row.Eight, row.Choosing = medians[0], medians[1], medians[2]
+	row.One, row.OneCore, row.Eight, row.Choosing = medians[0], medians[1], medians[2], medians[3]
 	return row, nil
 }
 

@@ -17,7 +17,7 @@ type scoringRow struct {
 	PCA      int           `json:"pca"`
 	Members  int           `json:"members"`
 	Heads    int           `json:"heads"`
-	Weights  int64         `json:"weights"` // bytes of the transform
+	Weights  int64         `json:"weights"`  // bytes of the transform
 	One      time.Duration `json:"one"`      // one decision alone, with all processors
 	OneCore  time.Duration `json:"one_core"` // the same with one
 	Eight    time.Duration `json:"eight"`    // eight at once, with all, until the last is done

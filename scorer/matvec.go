@@ -4,7 +4,7 @@ package scorer
 
 const (
 	// maxBatch is how many vectors are multiplied in one pass over a matrix. With
-	// eight, the arithmetic takes three times as long as the memory, so that more
+	// eight, the arithmetic takes twice as long as the memory, so that more
 	// would gain nothing.
 	maxBatch = 8
 	// maxBlockRows bounds how many rows are multiplied at a time: the more, the less

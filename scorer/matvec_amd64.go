@@ -10,25 +10,29 @@ import (
 var canVectorise = cpu.X86.HasAVX2 && cpu.X86.HasFMA
 
 const (
-	// One or two vectors are multiplied with a few rows from end to end, as the
-	// memory likes it; the stretches only bound the time of a call, to some 30 µs.
-	// More vectors are multiplied with all rows of a block in short stretches, so
-	// that they stay in the second-level cache: 8 x 1024 float64 are 64 KiB.
-	longStretch, shortStretch = 32768, 1024
-	// prefetching is the pair of vectors during which the next weights are brought
-	// from the memory: the first pair waits for its own.
-	prefetching = 2
-	// rowsAtOnce is how many rows of weights are read side by side. With two
-	// vectors, their sums fill half of the registers.
-	rowsAtOnce = 4
+	// few vectors are multiplied with rowsAtOnce rows from end to end, as the memory
+	// likes it; the stretches only bound the time of a call, to some 30 µs. With two
+	// vectors, the sums fill half of the registers.
+	few, rowsAtOnce, longStretch = 2, 4, 32768
+	// More vectors are multiplied four at a time with two rows at a time: it is the
+	// arithmetic that takes the time then, and so a weight is converted to float64 for
+	// four. All rows of a block are multiplied in short stretches, so that four vectors
+	// stay in the first-level cache, 4 x 512 float64 are 16 KiB, and the weights in the
+	// second for the other four.
+	vectorsAtOnce, rowsOfFour, shortStretch = 4, 2, 512
+
+	floatBytes = 4
 )
+
+// rowSums holds the sums of one row.
+type rowSums [maxBatch][lanes]float64
 
 // multiplyVectorised does what multiplyPortably does. Assembly cannot be
 // interrupted, by the collector above all, hence the stretches.
 func (p *product) multiplyVectorised(first, rows int) {
-	var sums [maxBlockRows][maxBatch][lanes]float64
+	var sums [maxBlockRows]rowSums
 	group, stretch := rows, shortStretch
-	if p.vectors <= prefetching {
+	if p.vectors <= few {
 		group, stretch = rowsAtOnce, longStretch
 	}
 	whole := p.columns &^ (2*lanes - 1)
@@ -41,16 +45,12 @@ func (p *product) multiplyVectorised(first, rows int) {
 				runtime.Gosched()
 			}
 			eights := min(stretch, whole-column) / (2 * lanes)
-			r := from
-			for ; r+rowsAtOnce <= to; r += rowsAtOnce {
-				next := rowsAtOnce * p.columns
-				if r+2*rowsAtOnce > to { // the first rows of the next stretch
-					next = stretch - (r-from)*p.columns
+			for v := 0; v < p.vectors; v += vectorsAtOnce {
+				if p.vectors-v > few {
+					p.addMany(sums[from:to], first+from, v, column, eights)
+				} else {
+					p.addFew(sums[from:to], first+from, v, column, eights)
 				}
-				p.addProducts4(&sums[r], first+r, column, eights, next)
-			}
-			for ; r < to; r++ {
-				p.addProducts1(&sums[r], first+r, column, eights)
 			}
 		}
 	}
@@ -61,36 +61,45 @@ func (p *product) multiplyVectorised(first, rows int) {
 	}
 }
 
-const floatBytes = 4
-
-// addProducts4 adds the products of rowsAtOnce rows, from a column on, with all
-// vectors to sums, of which it gets the first row's. The vectors go in pairs: the
-// weights, once read, are then in the first-level cache. The weights needed next
-// are so many further.
-func (p *product) addProducts4(sums *[maxBatch][lanes]float64, row, column, eights, next int) {
-	w, stride := &p.m[row*p.columns+column], floatBytes*p.columns
-	v := 0
-	for ; v+2 <= p.vectors; v += 2 {
-		x0, x1 := &p.x[v][column], &p.x[v+1][column]
-		if v == prefetching {
-			dot4x2Prefetch(&sums[v], w, stride, x0, x1, eights, floatBytes*next)
-		} else {
-			dot4x2(&sums[v], w, stride, x0, x1, eights)
-		}
+// addMany adds the products of rows, from a row and a column on, with the vectors v
+// to v+3 to their sums. If there are only three, the third stands in for the fourth,
+// whose sum is nobody's.
+func (p *product) addMany(sums []rowSums, row, v, column, eights int) {
+	stride := floatBytes * p.columns
+	x0, x1, x2, x3 := &p.x[v][column], &p.x[v+1][column], &p.x[v+2][column], &p.x[min(v+3, p.vectors-1)][column]
+	r := 0
+	for ; r+rowsOfFour <= len(sums); r += rowsOfFour {
+		w := &p.m[(row+r)*p.columns+column]
+		dot2x4(&sums[r][v], w, stride, x0, x1, x2, x3, eights, floatBytes*shortStretch)
 	}
-	if v < p.vectors {
-		dot4x1(&sums[v], w, stride, &p.x[v][column], nil, eights)
+	if r < len(sums) {
+		dot1x4(&sums[r][v], &p.m[(row+r)*p.columns+column], stride, x0, x1, x2, x3, eights)
 	}
 }
 
-// addProducts1 does the same for one row.
-func (p *product) addProducts1(sums *[maxBatch][lanes]float64, row, column, eights int) {
-	w, stride := &p.m[row*p.columns+column], floatBytes*p.columns
-	v := 0
-	for ; v+2 <= p.vectors; v += 2 {
-		dot1x2(&sums[v], w, stride, &p.x[v][column], &p.x[v+1][column], eights)
+// addFew does the same with the vector v, and v+1 if there is one.
+func (p *product) addFew(sums []rowSums, row, v, column, eights int) {
+	stride, x0 := floatBytes*p.columns, &p.x[v][column]
+	var x1 *float64
+	if v+1 < p.vectors {
+		x1 = &p.x[v+1][column]
 	}
-	if v < p.vectors {
-		dot1x1(&sums[v], w, stride, &p.x[v][column], nil, eights)
+	for r := 0; r < len(sums); {
+		w, to := &p.m[(row+r)*p.columns+column], &sums[r][v]
+		switch four := r+rowsAtOnce <= len(sums); {
+		case four && x1 != nil:
+			dot4x2(to, w, stride, x0, x1, eights)
+		case four:
+			dot4x1(to, w, stride, x0, eights)
+		case x1 != nil:
+			dot1x2(to, w, stride, x0, x1, eights)
+		default:
+			dot1x1(to, w, stride, x0, eights)
+		}
+		if r+rowsAtOnce <= len(sums) {
+			r += rowsAtOnce
+		} else {
+			r++
+		}
 	}
 }

@@ -2,14 +2,14 @@
 
 #include "textflag.h"
 
-// func dot1x1(sums *[4]float64, w *float32, stride int, x0 *float64, x1 *float64, eights int)
+// func dot1x1(sums *[4]float64, w *float32, stride int, x0 *float64, eights int)
 // Requires: AVX, FMA3
-TEXT ·dot1x1(SB), NOSPLIT, $0-48
+TEXT ·dot1x1(SB), NOSPLIT, $0-40
 	MOVQ    sums+0(FP), AX
 	MOVQ    w+8(FP), CX
 	MOVQ    stride+16(FP), DX
 	MOVQ    x0+24(FP), DX
-	MOVQ    eights+40(FP), BX
+	MOVQ    eights+32(FP), BX
 	VMOVUPD (AX), Y0
 
 columns:
@@ -60,14 +60,14 @@ columns:
 	VZEROUPPER
 	RET
 
-// func dot4x1(sums *[4]float64, w *float32, stride int, x0 *float64, x1 *float64, eights int)
+// func dot4x1(sums *[4]float64, w *float32, stride int, x0 *float64, eights int)
 // Requires: AVX, FMA3
-TEXT ·dot4x1(SB), NOSPLIT, $0-48
+TEXT ·dot4x1(SB), NOSPLIT, $0-40
 	MOVQ    sums+0(FP), AX
 	MOVQ    w+8(FP), CX
 	MOVQ    stride+16(FP), DX
 	MOVQ    x0+24(FP), BX
-	MOVQ    eights+40(FP), SI
+	MOVQ    eights+32(FP), SI
 	LEAQ    (DX)(DX*2), DI
 	VMOVUPD (AX), Y0
 	VMOVUPD 256(AX), Y1
@@ -168,74 +168,123 @@ columns:
 	VZEROUPPER
 	RET
 
-// func dot4x2Prefetch(sums *[4]float64, w *float32, stride int, x0 *float64, x1 *float64, eights int, next int)
+// func dot1x4(sums *[4]float64, w *float32, stride int, x0 *float64, x1 *float64, x2 *float64, x3 *float64, eights int)
+// Requires: AVX, FMA3
+TEXT ·dot1x4(SB), NOSPLIT, $0-64
+	MOVQ    sums+0(FP), AX
+	MOVQ    w+8(FP), CX
+	MOVQ    stride+16(FP), DX
+	MOVQ    x0+24(FP), DX
+	MOVQ    x1+32(FP), BX
+	MOVQ    x2+40(FP), SI
+	MOVQ    x3+48(FP), DI
+	MOVQ    eights+56(FP), R8
+	VMOVUPD (AX), Y0
+	VMOVUPD 32(AX), Y1
+	VMOVUPD 64(AX), Y2
+	VMOVUPD 96(AX), Y3
+
+columns:
+	VMOVUPD     (DX), Y4
+	VMOVUPD     (BX), Y5
+	VMOVUPD     (SI), Y6
+	VMOVUPD     (DI), Y7
+	VCVTPS2PD   (CX), Y8
+	VFMADD231PD Y8, Y4, Y0
+	VFMADD231PD Y8, Y5, Y1
+	VFMADD231PD Y8, Y6, Y2
+	VFMADD231PD Y8, Y7, Y3
+	VMOVUPD     32(DX), Y4
+	VMOVUPD     32(BX), Y5
+	VMOVUPD     32(SI), Y6
+	VMOVUPD     32(DI), Y7
+	VCVTPS2PD   16(CX), Y8
+	VFMADD231PD Y8, Y4, Y0
+	VFMADD231PD Y8, Y5, Y1
+	VFMADD231PD Y8, Y6, Y2
+	VFMADD231PD Y8, Y7, Y3
+	ADDQ        $0x20, CX
+	ADDQ        $0x40, DX
+	ADDQ        $0x40, BX
+	ADDQ        $0x40, SI
+	ADDQ        $0x40, DI
+	DECQ        R8
+	JNE         columns
+	VMOVUPD     Y0, (AX)
+	VMOVUPD     Y1, 32(AX)
+	VMOVUPD     Y2, 64(AX)
+	VMOVUPD     Y3, 96(AX)
+	VZEROUPPER
+	RET
+
+// func dot2x4(sums *[4]float64, w *float32, stride int, x0 *float64, x1 *float64, x2 *float64, x3 *float64, eights int, next int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·dot4x2Prefetch(SB), NOSPLIT, $0-56
+TEXT ·dot2x4(SB), NOSPLIT, $0-72
 	MOVQ    sums+0(FP), AX
 	MOVQ    w+8(FP), CX
 	MOVQ    stride+16(FP), DX
 	MOVQ    x0+24(FP), BX
 	MOVQ    x1+32(FP), SI
-	MOVQ    eights+40(FP), DI
-	LEAQ    (DX)(DX*2), R8
-	MOVQ    next+48(FP), R9
-	ADDQ    CX, R9
-	LEAQ    (DX)(DX*2), R10
+	MOVQ    x2+40(FP), DI
+	MOVQ    x3+48(FP), R8
+	MOVQ    eights+56(FP), R9
+	MOVQ    next+64(FP), R10
+	ADDQ    CX, R10
 	VMOVUPD (AX), Y0
 	VMOVUPD 32(AX), Y1
-	VMOVUPD 256(AX), Y2
-	VMOVUPD 288(AX), Y3
-	VMOVUPD 512(AX), Y4
-	VMOVUPD 544(AX), Y5
-	VMOVUPD 768(AX), Y6
-	VMOVUPD 800(AX), Y7
+	VMOVUPD 64(AX), Y2
+	VMOVUPD 96(AX), Y3
+	VMOVUPD 256(AX), Y4
+	VMOVUPD 288(AX), Y5
+	VMOVUPD 320(AX), Y6
+	VMOVUPD 352(AX), Y7
 
 columns:
-	PREFETCHT1  (R9)
-	PREFETCHT1  (R9)(DX*1)
-	PREFETCHT1  (R9)(DX*2)
-	PREFETCHT1  (R9)(R10*1)
+	PREFETCHT1  (R10)
+	PREFETCHT1  (R10)(DX*1)
 	VMOVUPD     (BX), Y8
 	VMOVUPD     (SI), Y9
-	VCVTPS2PD   (CX), Y10
-	VFMADD231PD Y10, Y8, Y0
-	VFMADD231PD Y10, Y9, Y1
-	VCVTPS2PD   (CX)(DX*1), Y10
-	VFMADD231PD Y10, Y8, Y2
-	VFMADD231PD Y10, Y9, Y3
-	VCVTPS2PD   (CX)(DX*2), Y10
-	VFMADD231PD Y10, Y8, Y4
-	VFMADD231PD Y10, Y9, Y5
-	VCVTPS2PD   (CX)(R8*1), Y10
-	VFMADD231PD Y10, Y8, Y6
-	VFMADD231PD Y10, Y9, Y7
+	VMOVUPD     (DI), Y10
+	VMOVUPD     (R8), Y11
+	VCVTPS2PD   (CX), Y12
+	VFMADD231PD Y12, Y8, Y0
+	VFMADD231PD Y12, Y9, Y1
+	VFMADD231PD Y12, Y10, Y2
+	VFMADD231PD Y12, Y11, Y3
+	VCVTPS2PD   (CX)(DX*1), Y12
+	VFMADD231PD Y12, Y8, Y4
+	VFMADD231PD Y12, Y9, Y5
+	VFMADD231PD Y12, Y10, Y6
+	VFMADD231PD Y12, Y11, Y7
 	VMOVUPD     32(BX), Y8
 	VMOVUPD     32(SI), Y9
-	VCVTPS2PD   16(CX), Y10
-	VFMADD231PD Y10, Y8, Y0
-	VFMADD231PD Y10, Y9, Y1
-	VCVTPS2PD   16(CX)(DX*1), Y10
-	VFMADD231PD Y10, Y8, Y2
-	VFMADD231PD Y10, Y9, Y3
-	VCVTPS2PD   16(CX)(DX*2), Y10
-	VFMADD231PD Y10, Y8, Y4
-	VFMADD231PD Y10, Y9, Y5
-	VCVTPS2PD   16(CX)(R8*1), Y10
-	VFMADD231PD Y10, Y8, Y6
-	VFMADD231PD Y10, Y9, Y7
+	VMOVUPD     32(DI), Y10
+	VMOVUPD     32(R8), Y11
+	VCVTPS2PD   16(CX), Y12
+	VFMADD231PD Y12, Y8, Y0
+	VFMADD231PD Y12, Y9, Y1
+	VFMADD231PD Y12, Y10, Y2
+	VFMADD231PD Y12, Y11, Y3
+	VCVTPS2PD   16(CX)(DX*1), Y12
+	VFMADD231PD Y12, Y8, Y4
+	VFMADD231PD Y12, Y9, Y5
+	VFMADD231PD Y12, Y10, Y6
+	VFMADD231PD Y12, Y11, Y7
 	ADDQ        $0x20, CX
 	ADDQ        $0x40, BX
 	ADDQ        $0x40, SI
-	ADDQ        $0x20, R9
-	DECQ        DI
+	ADDQ        $0x40, DI
+	ADDQ        $0x40, R8
+	ADDQ        $0x20, R10
+	DECQ        R9
 	JNE         columns
 	VMOVUPD     Y0, (AX)
 	VMOVUPD     Y1, 32(AX)
-	VMOVUPD     Y2, 256(AX)
-	VMOVUPD     Y3, 288(AX)
-	VMOVUPD     Y4, 512(AX)
-	VMOVUPD     Y5, 544(AX)
-	VMOVUPD     Y6, 768(AX)
-	VMOVUPD     Y7, 800(AX)
+	VMOVUPD     Y2, 64(AX)
+	VMOVUPD     Y3, 96(AX)
+	VMOVUPD     Y4, 256(AX)
+	VMOVUPD     Y5, 288(AX)
+	VMOVUPD     Y6, 320(AX)
+	VMOVUPD     Y7, 352(AX)
 	VZEROUPPER
 	RET

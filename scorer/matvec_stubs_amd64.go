@@ -3,36 +3,38 @@
 package scorer
 
 // dot1x1 adds the products of 1 rows and 1 vectors to sums[row*8+vector]. The rows are stride bytes apart
-// and eight columns times eights long; eights is above 0. With one vector, x1 is not read. Prefetch: so much of as
-// many rows that begin next bytes further is brought into the second-level cache.
+// and eight columns times eights long; eights is above 0.
 //
 //go:noescape
-func dot1x1(sums *[4]float64, w *float32, stride int, x0 *float64, x1 *float64, eights int)
+func dot1x1(sums *[4]float64, w *float32, stride int, x0 *float64, eights int)
 
 // dot1x2 adds the products of 1 rows and 2 vectors to sums[row*8+vector]. The rows are stride bytes apart
-// and eight columns times eights long; eights is above 0. With one vector, x1 is not read. Prefetch: so much of as
-// many rows that begin next bytes further is brought into the second-level cache.
+// and eight columns times eights long; eights is above 0.
 //
 //go:noescape
 func dot1x2(sums *[4]float64, w *float32, stride int, x0 *float64, x1 *float64, eights int)
 
 // dot4x1 adds the products of 4 rows and 1 vectors to sums[row*8+vector]. The rows are stride bytes apart
-// and eight columns times eights long; eights is above 0. With one vector, x1 is not read. Prefetch: so much of as
-// many rows that begin next bytes further is brought into the second-level cache.
+// and eight columns times eights long; eights is above 0.
 //
 //go:noescape
-func dot4x1(sums *[4]float64, w *float32, stride int, x0 *float64, x1 *float64, eights int)
+func dot4x1(sums *[4]float64, w *float32, stride int, x0 *float64, eights int)
 
 // dot4x2 adds the products of 4 rows and 2 vectors to sums[row*8+vector]. The rows are stride bytes apart
-// and eight columns times eights long; eights is above 0. With one vector, x1 is not read. Prefetch: so much of as
-// many rows that begin next bytes further is brought into the second-level cache.
+// and eight columns times eights long; eights is above 0.
 //
 //go:noescape
 func dot4x2(sums *[4]float64, w *float32, stride int, x0 *float64, x1 *float64, eights int)
 
-// dot4x2Prefetch adds the products of 4 rows and 2 vectors to sums[row*8+vector]. The rows are stride bytes apart
-// and eight columns times eights long; eights is above 0. With one vector, x1 is not read. Prefetch: so much of as
-// many rows that begin next bytes further is brought into the second-level cache.
+// dot1x4 adds the products of 1 rows and 4 vectors to sums[row*8+vector]. The rows are stride bytes apart
+// and eight columns times eights long; eights is above 0.
 //
 //go:noescape
-func dot4x2Prefetch(sums *[4]float64, w *float32, stride int, x0 *float64, x1 *float64, eights int, next int)
+func dot1x4(sums *[4]float64, w *float32, stride int, x0 *float64, x1 *float64, x2 *float64, x3 *float64, eights int)
+
+// dot2x4 adds the products of 2 rows and 4 vectors to sums[row*8+vector]. The rows are stride bytes apart
+// and eight columns times eights long; eights is above 0.
+// As much of as many rows that begin next bytes further is brought into the second-level cache.
+//
+//go:noescape
+func dot2x4(sums *[4]float64, w *float32, stride int, x0 *float64, x1 *float64, x2 *float64, x3 *float64, eights int, next int)

@@ -87,7 +87,7 @@ func TestProductsAreTheSameEverywhere(t *testing.T) {
 		}
 	}
 	for vectors := 1; vectors <= maxBatch; vectors++ { // several stretches
-		compareProducts(t, randomProduct(6, 32_768+3*1024+13, vectors, 9))
+		compareProducts(t, randomProduct(7, 32_768+3*1024+13, vectors, 9))
 	}
 }
 

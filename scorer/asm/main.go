@@ -24,7 +24,8 @@ func main() {
 			kernel(rows, vectors, false)
 		}
 	}
-	kernel(4, 2, true)
+	kernel(1, 4, false)
+	kernel(2, 4, true)
 	Generate()
 }
 
@@ -34,22 +35,30 @@ func main() {
 // With prefetch, the function also has as much of other rows brought into the second-level cache.
 func kernel(rows, vectors int, prefetch bool) {
 	name := fmt.Sprintf("dot%dx%d", rows, vectors)
-	params := "sums *[4]float64, w *float32, stride int, x0, x1 *float64, eights int"
+	params := "sums *[4]float64, w *float32, stride int, x0"
+	for v := 1; v < vectors; v++ {
+		params += fmt.Sprintf(", x%d", v)
+	}
+	params += " *float64, eights int"
 	if prefetch {
-		name += "Prefetch"
 		params += ", next int"
 	}
 	TEXT(name, NOSPLIT, "func("+params+")")
 	Pragma("noescape")
-	Doc(fmt.Sprintf("%s adds the products of %d rows and %d vectors to sums[row*8+vector]. The rows are stride bytes apart", name, rows, vectors),
-		"and eight columns times eights long; eights is above 0. With one vector, x1 is not read. Prefetch: so much of as",
-		"many rows that begin next bytes further is brought into the second-level cache.")
+	doc := []string{
+		fmt.Sprintf("%s adds the products of %d rows and %d vectors to sums[row*8+vector]. The rows are stride bytes apart", name, rows, vectors),
+		"and eight columns times eights long; eights is above 0.",
+	}
+	if prefetch {
+		doc = append(doc, "As much of as many rows that begin next bytes further is brought into the second-level cache.")
+	}
+	Doc(doc...)
 
 	sums, w := Load(Param("sums"), GP64()), Load(Param("w"), GP64())
 	stride := Load(Param("stride"), GP64())
-	x := []Register{Load(Param("x0"), GP64())}
-	if vectors == 2 {
-		x = append(x, Load(Param("x1"), GP64()))
+	var x []Register
+	for v := range vectors {
+		x = append(x, Load(Param(fmt.Sprintf("x%d", v)), GP64()))
 	}
 	left := Load(Param("eights"), GP64())
 
@@ -107,17 +116,13 @@ func kernel(rows, vectors int, prefetch bool) {
 	RET()
 }
 
-// rowsFrom returns the addresses of one row or of four.
+// rowsFrom returns the addresses of up to four rows.
 func rowsFrom(at, stride Register, rows int) []Mem {
-	if rows == 1 {
-		return []Mem{{Base: at}}
+	all := []Mem{{Base: at}, {Base: at, Index: stride, Scale: 1}, {Base: at, Index: stride, Scale: 2}}
+	if rows == 4 {
+		three := GP64()
+		LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, three)
+		all = append(all, Mem{Base: at, Index: three, Scale: 1})
 	}
-	three := GP64()
-	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, three)
-	return []Mem{
-		{Base: at},
-		{Base: at, Index: stride, Scale: 1},
-		{Base: at, Index: stride, Scale: 2},
-		{Base: at, Index: three, Scale: 1},
-	}
+	return all[:rows]
 }

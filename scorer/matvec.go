@@ -1,6 +1,6 @@
 package scorer
 
-//go:generate go -C asm run . -out ../matvec_amd64.s -stubs ../matvec_stubs_amd64.go -pkg scorer
+//go:generate go -C asm run . -out ../kernels_amd64.s -stubs ../kernels_stubs_amd64.go -pkg scorer
 
 const (
 	// maxBatch is how many vectors are multiplied in one pass over a matrix. With

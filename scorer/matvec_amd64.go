@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// canVectorise says that this machine has the instructions of matvec_amd64.s.
+// canVectorise says that this machine has the instructions of kernels_amd64.s.
 var canVectorise = cpu.X86.HasAVX2 && cpu.X86.HasFMA
 
 const (

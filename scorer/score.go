@@ -62,25 +62,6 @@ func (c *Checkpoint) Score(features []float32) (Probabilities, error) {
 	return p, nil
 }
 
-// standardise computes (x - scaler_mean)/scaler_scale - pca_mean, elementwise in
-// float32 as the format has it: dst and x are [raw].
-func (t *Tensors) standardise(dst []float64, x []float32) error {
-	mean, scale, centre := t.ScalerMean[:len(x)], t.ScalerScale[:len(x)], t.PCAMean[:len(x)]
-	dst = dst[:len(x)]
-	for i, v := range x {
-		centred := (v-mean[i])/scale[i] - centre[i]
-		dst[i] = float64(centred)
-		// The parameters are finite, so a fault in any step shows in the last.
-		if !finite(centred) {
-			if !finite(v) {
-				return fmt.Errorf("%w: feature %d", ErrNonFinite, i)
-			}
-			return fmt.Errorf("%w: feature %d once standardised", ErrNonFinite, i)
-		}
-	}
-	return nil
-}
-
 // forward runs one member on x, [PCADim], and returns its logits, [heads], which
 // stand in one of the buffers. input is space for the widest layer's input.
 func (m Member) forward(x []float32, input []float64, buffers *[2][]float32) ([]float32, error) {

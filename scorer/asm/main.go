@@ -1,4 +1,4 @@
-// Command asm writes the kernels of the matrix product for amd64: run go generate in the folder above. It is a module
+// Command asm writes the kernels of scoring for amd64: run go generate in the folder above. It is a module
 // of its own, so that the assembler's library is no dependency of the product.
 package main
 
@@ -26,6 +26,7 @@ func main() {
 	}
 	kernel(1, 4, false)
 	kernel(2, 4, true)
+	standardise()
 	Generate()
 }
 

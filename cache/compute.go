@@ -8,7 +8,6 @@ import (
 
 // compute is the bottom rung: it computes the value, or refuses to when the call may not.
 type compute[V any] struct {
-	timeout  time.Duration
 	now      func() time.Time
 	observer Observer
 }
@@ -20,7 +19,7 @@ func (r *compute[V]) get(ctx context.Context, req request[V]) (Result[V], error)
 		}
 		return Result[V]{}, req.refusal()
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, ErrComputeTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, req.opts.ComputeTimeout, ErrComputeTimeout)
 	defer cancel()
 	ctx, end := r.observer.Stage(ctx, StageCompute)
 	// Deferred, so that the stage also ends when the computation panics.

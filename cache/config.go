@@ -12,7 +12,8 @@ type Config struct {
 	TTL time.Duration
 	// MaxEntries bounds the local cache.
 	MaxEntries int
-	// ComputeTimeout bounds one computation, whoever waits for it. It must exceed everything a healthy computation may take.
+	// ComputeTimeout bounds one computation, whoever waits for it, unless the call says otherwise (Options.ComputeTimeout). It must
+	// exceed everything a healthy computation may take.
 	ComputeTimeout time.Duration
 	// LeaseTTL is how long other processes wait for one that has died. A live one renews its lease every third of it.
 	LeaseTTL time.Duration

@@ -16,7 +16,7 @@ var (
 	// ErrPanicked answers every caller of a computation that panicked or ended its goroutine.
 	ErrPanicked = errors.New("cache: computation panicked")
 
-	// ErrComputeTimeout is the cause of a computation's context when Config.ComputeTimeout is over.
+	// ErrComputeTimeout is the cause of a computation's context when its ComputeTimeout is over.
 	ErrComputeTimeout = errors.New("cache: compute timeout is over")
 
 	// ErrWaitTimeout answers when another process held the lease on computing the value for longer than any may.

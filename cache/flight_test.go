@@ -424,6 +424,32 @@ func TestComputeTimeoutDoesNotSurfaceAsTheCallersDeadline(t *testing.T) {
 	})
 }
 
+func TestACallSaysWhatItsComputationMayTake(t *testing.T) {
+	untilEnd := func(ctx context.Context) (string, error) {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	for name, limit := range map[string]time.Duration{
+		"less than the ladder's own": 5 * time.Second,
+		"more":                       2 * time.Minute,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLadder(t, Deps[string]{})
+				begin := time.Now()
+				go func() { _, _ = l.Get(t.Context(), keyOf("a"), Options{ComputeTimeout: limit}, untilEnd) }()
+				synctest.Wait()
+				// Whoever joins a computation joins its limit.
+				_, err := l.Get(t.Context(), keyOf("a"), Options{}, never(t))
+				wantErr(t, err, ErrComputeTimeout)
+				if took := time.Since(begin); took != limit {
+					t.Errorf("took %v, want %v", took, limit)
+				}
+			})
+		})
+	}
+}
+
 func TestComputationKeepsTheValuesOfTheLeadersContext(t *testing.T) {
 	type traceKey struct{}
 	synctest.Test(t, func(t *testing.T) {

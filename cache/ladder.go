@@ -16,6 +16,8 @@ type Ladder[V any] struct {
 	background *background // nil without a shared layer
 	now        func() time.Time
 	closed     atomic.Bool
+	// computeTimeout is for calls that do not say.
+	computeTimeout time.Duration
 }
 
 // Deps are a ladder's collaborators. All are optional.
@@ -70,13 +72,13 @@ func New[V any](cfg Config, deps Deps[V]) (*Ladder[V], error) {
 		return nil, err
 	}
 
-	l := &Ladder[V]{now: deps.Now}
+	l := &Ladder[V]{now: deps.Now, computeTimeout: cfg.ComputeTimeout}
 	// From the bottom up. Above the flights a rung runs on the caller's goroutine and context; below them on the flight's, which
 	// outlive the caller.
-	var below rung[V] = &compute[V]{timeout: cfg.ComputeTimeout, now: deps.Now, observer: deps.Observer}
+	var below rung[V] = &compute[V]{now: deps.Now, observer: deps.Observer}
 	if deps.Shared != nil {
 		l.background = newBackground(deps.Observer)
-		l.leases = newLeases(deps.Shared, cfg, deps.Observer, l.background)
+		l.leases = newLeases(deps.Shared, deps.Observer, l.background)
 		below = &sharing[V]{
 			layer: deps.Shared, codec: deps.Codec, cfg: cfg, now: deps.Now, observer: deps.Observer,
 			background: l.background, leases: l.leases, next: below,
@@ -95,6 +97,9 @@ func New[V any](cfg Config, deps Deps[V]) (*Ladder[V], error) {
 func (l *Ladder[V]) Get(ctx context.Context, key Key, opts Options, compute func(ctx context.Context) (V, error)) (Result[V], error) {
 	if l.closed.Load() {
 		return Result[V]{}, ErrClosed
+	}
+	if opts.ComputeTimeout <= 0 {
+		opts.ComputeTimeout = l.computeTimeout
 	}
 	return l.top.get(ctx, request[V]{key: key, opts: opts, oldest: l.oldest(opts), compute: compute})
 }

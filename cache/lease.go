@@ -73,8 +73,9 @@ func (r *sharing[V]) ask(ctx context.Context, lease Lease, unfit []byte, req req
 // await waits until the value appears, the lease is ours, or there is no use in waiting longer.
 func (r *sharing[V]) await(ctx context.Context, lease Lease, unfit []byte, req request[V]) (result Result[V], err error) {
 	begin := r.now()
-	// A holder renews for no longer than the compute timeout, and a lease it no longer renews ends after its TTL.
-	waitCtx, cancel := context.WithTimeoutCause(ctx, r.cfg.ComputeTimeout+r.cfg.LeaseTTL, ErrWaitTimeout)
+	// A holder renews for no longer than its compute timeout, and a lease it no longer renews ends after its TTL. A holder
+	// whose configuration lets it take longer than ours may be given up on too early.
+	waitCtx, cancel := context.WithTimeoutCause(ctx, req.opts.ComputeTimeout+r.cfg.LeaseTTL, ErrWaitTimeout)
 	defer cancel()
 	waiting, end := r.observer.Stage(ctx, StageLease)
 	// Seeded by the token, so that waiters of different processes do not ask in step.
@@ -121,7 +122,7 @@ func pauseAfter(waited time.Duration, random *mathrand.Rand) time.Duration {
 // for certain or, when the claim's answer never came, perhaps; then it is not renewed.
 func (r *sharing[V]) lead(ctx context.Context, lease Lease, certain bool, req request[V]) (Result[V], error) {
 	if certain {
-		stop := r.leases.keep(ctx, lease, req.opts.Source)
+		stop := r.leases.keep(ctx, lease, req.opts)
 		defer stop()
 	}
 	ended := false
@@ -150,7 +151,6 @@ func newToken() Token {
 // leases keeps the leases of this process alive while it computes.
 type leases struct {
 	layer      SharedLayer
-	cfg        Config
 	observer   Observer
 	background *background
 
@@ -159,8 +159,8 @@ type leases struct {
 	renewal sync.WaitGroup // of the renewing goroutines; nothing but Close waits for them
 }
 
-func newLeases(layer SharedLayer, cfg Config, observer Observer, background *background) *leases {
-	return &leases{layer: layer, cfg: cfg, observer: observer, background: background, held: make(map[*held]struct{})}
+func newLeases(layer SharedLayer, observer Observer, background *background) *leases {
+	return &leases{layer: layer, observer: observer, background: background, held: make(map[*held]struct{})}
 }
 
 type held struct {
@@ -170,9 +170,9 @@ type held struct {
 }
 
 // keep renews the lease until the returned function is called, it is given back, it is lost, or the compute timeout is over.
-func (l *leases) keep(ctx context.Context, lease Lease, source string) (stop func()) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.ComputeTimeout)
-	h := &held{lease: lease, source: source, stop: cancel}
+func (l *leases) keep(ctx context.Context, lease Lease, opts Options) (stop func()) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), opts.ComputeTimeout)
+	h := &held{lease: lease, source: opts.Source, stop: cancel}
 	l.mu.Lock()
 	l.held[h] = struct{}{}
 	l.mu.Unlock()

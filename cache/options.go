@@ -38,6 +38,9 @@ type Options struct {
 	Checkpoint string
 	// Source names what computes the value (a probe), for Ladder.ReleaseLeases.
 	Source string
+	// ComputeTimeout bounds the computation that this call starts, how long the lease on it is renewed, and how long this call's
+	// process waits for another's; 0: Config.ComputeTimeout. Whoever joins a computation of this process joins its limit too.
+	ComputeTimeout time.Duration
 }
 
 // Entry is a value and when its computation ended. Its age counts from then in every layer.

@@ -251,6 +251,44 @@ func TestLeaseIsRenewedNoLongerThanTheComputeTimeout(t *testing.T) {
 	})
 }
 
+// A call whose computation may take longer than the ladder's own limit renews its lease, and waits for another's, for as long.
+func TestALongerComputeTimeoutIsThatOfLeaseAndWaitToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		longer := cache.Options{ComputeTimeout: 2 * time.Minute}
+		f, load := newFleet(t, 3), load{takes: 100 * time.Second}
+		go func() { _, _ = f.processes[0].Get(t.Context(), keyOf("a"), longer, load.compute) }()
+		synctest.Wait()
+		var impatient error
+		go func() { _, impatient = f.processes[2].Get(t.Context(), keyOf("a"), cache.Options{}, load.compute) }()
+		if r := get(t, f.processes[1], longer, load.compute); r.Origin != cache.JoinedShared {
+			t.Errorf("origin %d, want another process's computation", r.Origin)
+		}
+		load.ran(t, 1)
+		synctest.Wait()
+		if !errors.Is(impatient, cache.ErrWaitTimeout) {
+			t.Errorf("who waits by the ladder's own limit got %v", impatient)
+		}
+	})
+}
+
+func TestAShorterComputeTimeoutEndsTheRenewalOfTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, load := newFleet(t, 1), load{takes: 10 * time.Minute}
+		go func() {
+			_, _ = f.processes[0].Get(t.Context(), keyOf("a"), cache.Options{ComputeTimeout: 20 * time.Second}, load.compute)
+		}()
+		time.Sleep(20 * time.Second)
+		if n := f.memory.Leases(); n != 1 {
+			t.Errorf("%d leases while it may compute, want 1", n)
+		}
+		time.Sleep(leaseTTL)
+		synctest.Wait()
+		if n := f.memory.Leases(); n != 0 {
+			t.Errorf("%d leases after the call's limit and a lease's life, want 0", n)
+		}
+	})
+}
+
 // athens 1972, snuba 2128, chproxy 224: waiters got an error of the lock, or the leader's error was stored for all.
 func TestFailurePassesTheLeaseOnAndIsStoredNowhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -130,9 +130,10 @@ func (b *builder) source(probeName, dir string, targets []*Target) (*Source, err
 		return nil, fmt.Errorf("probe %q: chat_template_kwargs: %w", probeName, err)
 	}
 	s := &Source{
-		Checkpoint: checkpoint,
-		probeName:  probeName,
-		shape:      shape,
+		Checkpoint:     checkpoint,
+		probeName:      probeName,
+		computeTimeout: computeTimeout(probeCfg),
+		shape:          shape,
 		key: cache.KeyFields{
 			Encoder:          probeCfg.Encoder,
 			Revision:         probeCfg.Revision,
@@ -196,24 +197,25 @@ func tier(t config.Tier) pointsmanv1.Tier {
 // waiting for a processor.
 const computeMargin = 5 * time.Second
 
-// cacheConfig is the cache's configuration in the cache's own terms. A computation
-// may take as long as the slowest probe's own limits allow.
-func cacheConfig(c *config.Config) cache.Config {
-	var budget time.Duration
-	for _, p := range c.Probes {
-		if p.Kind == config.ProbeKindLexical {
-			continue // its time is the margin's
-		}
-		attempt := time.Duration(p.QueueTimeout + p.RequestTimeout + p.ArtifactTimeout)
-		if len(p.Endpoints) > 1 {
-			attempt *= 2 // a transient failure is tried once more
-		}
-		budget = max(budget, attempt)
+// computeTimeout is how long a computation with a probe may take: as long as the
+// probe's own limits allow.
+func computeTimeout(p config.Probe) time.Duration {
+	if p.Kind == config.ProbeKindLexical {
+		return computeMargin // its time is the margin's
 	}
+	attempt := time.Duration(p.QueueTimeout + p.RequestTimeout + p.ArtifactTimeout)
+	if len(p.Endpoints) > 1 {
+		attempt *= 2 // a transient failure is tried once more
+	}
+	return attempt + computeMargin
+}
+
+// cacheConfig is the cache's configuration in the cache's own terms. How long a
+// computation may take is said with each call: a reload changes it.
+func cacheConfig(c *config.Config) cache.Config {
 	out := cache.DefaultConfig()
 	out.TTL = time.Duration(c.Cache.TTL)
 	out.MaxEntries = c.Cache.Local.MaxEntries
-	out.ComputeTimeout = budget + computeMargin
 	return out
 }
 

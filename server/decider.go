@@ -168,10 +168,11 @@ func (d *Decider) scores(ctx context.Context, q question, dec *Decision) (cache.
 	fields.Namespace, fields.Task = q.req.Namespace, q.task
 	key := d.keyer.Key(fields)
 	opts := cache.Options{
-		Policy:     q.req.CachePolicy,
-		MaxAge:     q.req.MaxAge,
-		Checkpoint: q.source.key.CheckpointDigest,
-		Source:     q.source.probeName,
+		Policy:         q.req.CachePolicy,
+		MaxAge:         q.req.MaxAge,
+		Checkpoint:     q.source.key.CheckpointDigest,
+		Source:         q.source.probeName,
+		ComputeTimeout: q.source.computeTimeout,
 	}
 	if result, ok := d.ladder.Local(ctx, key, opts); ok {
 		return result, nil

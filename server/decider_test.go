@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -212,6 +213,24 @@ func TestLateCallersStillGetWhatIsCached(t *testing.T) {
 	}
 	if dec, err := d.Decide(t.Context(), late()); err != nil || dec.Basis != pointsmanv1.Basis_BASIS_LEARNED || dec.Learned.Origin != cache.Local {
 		t.Errorf("cached: %+v %v", dec, err)
+	}
+}
+
+// TestAComputationMayTakeWhatItsSourceSays: its limit is not that of the cache, which is
+// made once, but that of the snapshot, which a reload replaces.
+func TestAComputationMayTakeWhatItsSourceSays(t *testing.T) {
+	for _, limit := range []time.Duration{time.Second, 10 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			d, route := newDecider(t, &fakeProber{extract: func(ctx context.Context, _ probe.Request) (probe.Extraction, error) {
+				<-ctx.Done()
+				return probe.Extraction{}, context.Cause(ctx)
+			}})
+			route.Timeout, route.computeTimeout = time.Hour, limit
+			dec, err := d.Decide(t.Context(), ask("x"))
+			if err != nil || dec.Reason != reasonDeadline || dec.Timing.Total != limit {
+				t.Errorf("%v: %+v %v", limit, dec, err)
+			}
+		})
 	}
 }
 

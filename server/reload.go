@@ -103,9 +103,5 @@ func needRestart(started, next *config.Config) []string {
 			sections = append(sections, s.name)
 		}
 	}
-	if cacheConfig(next).ComputeTimeout > cacheConfig(started).ComputeTimeout {
-		// A computation's limit, and so how long leases are kept, is set at the start.
-		sections = append(sections, "probes (longer timeouts)")
-	}
 	return sections
 }

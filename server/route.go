@@ -107,6 +107,8 @@ type Source struct {
 	shape probe.Shape
 	// key holds what all cache keys of the source have in common.
 	key cache.KeyFields
+	// computeTimeout bounds the computation of one task's scores, whoever waits for it.
+	computeTimeout time.Duration
 	// candidates stands beside the route's Targets.
 	candidates []scorer.Candidate
 }

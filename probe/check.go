@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"syscall"
 )
 
 // Report is what [VLLM.Check] found; after an error, what was found until then.
@@ -12,6 +11,7 @@ type Report struct {
 	Extraction
 	Artifact       ArtifactReport
 	NamedByRequest bool     // the artifact's name holds our request id; if not, the sweep cannot tell that it is ours
+	Room           int64    // bytes of artifacts, by estimate, that may be outstanding
 	Foreign        int      // artifacts and locks in the folder that no Pointsman asked for
 	Warnings       []string // in words for people
 }
@@ -24,6 +24,7 @@ func (v *VLLM) Check(ctx context.Context, prompt string, shape Shape) (Report, e
 		Extraction:     out.Extraction,
 		Artifact:       out.artifact,
 		NamedByRequest: out.named,
+		Room:           v.room.capacity,
 		Warnings:       v.Warnings(),
 	}
 	warn := func(format string, args ...any) {
@@ -40,7 +41,7 @@ func (v *VLLM) Check(ctx context.Context, prompt string, shape Shape) (Report, e
 			warn("hidden_states_dir cannot be listed (%v): the sweep will not work", bare(listErr))
 		}
 	}
-	for _, w := range v.folder.space(v.cfg.MaxOutstandingBytes) {
+	for _, w := range v.folder.space(v.room.capacity) {
 		warn("%s", w)
 	}
 	if report.Foreign > 0 {
@@ -54,28 +55,6 @@ func (v *VLLM) Check(ctx context.Context, prompt string, shape Shape) (Report, e
 		warn("the artifact or its lock could not be removed: this process needs write permission on hidden_states_dir")
 	}
 	return report, err
-}
-
-// space compares the folder's file system, and its owner, with what the probe needs.
-func (f *folder) space(outstanding int64) []string {
-	info, err := os.Stat(f.dir)
-	if err != nil {
-		return nil // Warnings has it
-	}
-	var warnings []string
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && os.Geteuid() != 0 && int(stat.Uid) != os.Geteuid() && info.Mode().Perm()&0o020 == 0 {
-		warnings = append(warnings, fmt.Sprintf("hidden_states_dir: belongs to user %d and is closed to the group; this process is user %d and cannot "+
-			"remove what vLLM writes", stat.Uid, os.Geteuid()))
-	}
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(f.dir, &fs); err != nil {
-		return warnings
-	}
-	if size := int64(fs.Blocks) * int64(fs.Bsize); size > 0 && outstanding > size/2 { //nolint:unconvert // Bsize is narrower on other systems
-		warnings = append(warnings, fmt.Sprintf("hidden_states_dir: its file system holds %d MiB, and max_outstanding_bytes is %d MiB: a full folder can "+
-			"stop vLLM; set max_outstanding_bytes to half of what it holds", size>>20, outstanding>>20))
-	}
-	return warnings
 }
 
 // Warnings says what is wrong with the folder as it is now: nothing is sent and nothing changed. An artifact holds the

@@ -25,8 +25,10 @@ type Config struct {
 	RequestTimeout  time.Duration // from sending to the whole answer
 	ArtifactTimeout time.Duration // from the answer to the pooled features
 
-	MaxArtifactBytes    int64 // a larger artifact is refused unread
-	MaxOutstandingBytes int64 // of artifacts in the folder at a time, by estimate
+	MaxArtifactBytes int64 // a larger artifact is refused unread
+	// MaxOutstandingBytes bounds the artifacts in the folder at a time, by estimate; 0: half of what its file system
+	// holds (a share of that, if endpoints of a [Group] share it), and at most 32 GiB.
+	MaxOutstandingBytes int64
 
 	HealthInterval time.Duration // between two health checks of vLLM; 0: none
 	ZeroVectors    ZeroVectors
@@ -67,17 +69,16 @@ type Sweep struct {
 // DefaultConfig returns the defaults. Model, BaseURL and HiddenStatesDir have none.
 func DefaultConfig() Config {
 	return Config{
-		MaxInFlight:         32,               // vLLM batches that many short prompts in one step or two
-		MaxQueue:            64,               // two more rounds: later than that, the caller's deadline is gone
-		QueueTimeout:        2 * time.Second,  // a router that waits longer costs more than it saves
-		RequestTimeout:      60 * time.Second, // last resort: closing the connection aborts the request in vLLM
-		ArtifactTimeout:     10 * time.Second, // network file systems were seen to stall for seconds
-		MaxArtifactBytes:    8 << 30,          // 27 GB/M tokens: one 2048-wide layer of a million, or 40 of 25 thousand
-		MaxOutstandingBytes: 32 << 30,         // four of the largest
-		HealthInterval:      5 * time.Second,
-		ZeroVectors:         ZeroRefuse,
-		Breaker:             Breaker{Failures: 5, OpenFor: 10 * time.Second},
-		Sweep:               Sweep{Interval: time.Minute, MinAge: 5 * time.Minute},
+		MaxInFlight:      32,               // vLLM batches that many short prompts in one step or two
+		MaxQueue:         64,               // two more rounds: later than that, the caller's deadline is gone
+		QueueTimeout:     2 * time.Second,  // a router that waits longer costs more than it saves
+		RequestTimeout:   60 * time.Second, // last resort: closing the connection aborts the request in vLLM
+		ArtifactTimeout:  10 * time.Second, // network file systems were seen to stall for seconds
+		MaxArtifactBytes: 8 << 30,          // 27 GB/M tokens: one 2048-wide layer of a million, or 40 of 25 thousand
+		HealthInterval:   5 * time.Second,
+		ZeroVectors:      ZeroRefuse,
+		Breaker:          Breaker{Failures: 5, OpenFor: 10 * time.Second},
+		Sweep:            Sweep{Interval: time.Minute, MinAge: 5 * time.Minute},
 	}
 }
 
@@ -101,7 +102,7 @@ func (c Config) Validate() error {
 	check(c.RequestTimeout > 0, "request_timeout: must be positive, is %v", c.RequestTimeout)
 	check(c.ArtifactTimeout > 0, "artifact_timeout: must be positive, is %v", c.ArtifactTimeout)
 	check(c.MaxArtifactBytes > 0, "max_artifact_bytes: must be positive, is %d", c.MaxArtifactBytes)
-	check(c.MaxOutstandingBytes > 0, "max_outstanding_bytes: must be positive, is %d", c.MaxOutstandingBytes)
+	check(c.MaxOutstandingBytes >= 0, "max_outstanding_bytes: must not be negative, is %d", c.MaxOutstandingBytes)
 	check(c.HealthInterval >= 0, "health_interval: must not be negative, is %v", c.HealthInterval)
 	check(c.ZeroVectors == ZeroRefuse || c.ZeroVectors == ZeroAllowSlot0, "zero_vectors: unknown value %d", c.ZeroVectors)
 	check(c.Breaker.Failures > 0, "breaker.failures: must be positive, is %d", c.Breaker.Failures)

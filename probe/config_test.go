@@ -16,7 +16,7 @@ func validConfig() Config {
 func TestDefaultConfig(t *testing.T) {
 	cfg := DefaultConfig()
 	if cfg.MaxInFlight != 32 || cfg.MaxQueue != 64 || cfg.QueueTimeout != 2*time.Second ||
-		cfg.RequestTimeout != time.Minute || cfg.ArtifactTimeout != 10*time.Second || cfg.MaxArtifactBytes != 8589934592 ||
+		cfg.RequestTimeout != time.Minute || cfg.ArtifactTimeout != 10*time.Second || cfg.MaxArtifactBytes != 8589934592 || cfg.MaxOutstandingBytes != 0 ||
 		cfg.ZeroVectors != ZeroRefuse || cfg.Breaker != (Breaker{5, 10 * time.Second}) ||
 		cfg.Sweep != (Sweep{time.Minute, 5 * time.Minute, false}) {
 		t.Errorf("defaults changed: %+v", cfg)
@@ -48,6 +48,7 @@ func TestValidate(t *testing.T) {
 		{"request_timeout:", func(c *Config) { c.RequestTimeout = 0 }},
 		{"artifact_timeout:", func(c *Config) { c.ArtifactTimeout = -1 }},
 		{"max_artifact_bytes:", func(c *Config) { c.MaxArtifactBytes = 0 }},
+		{"max_outstanding_bytes:", func(c *Config) { c.MaxOutstandingBytes = -1 }},
 		{"zero_vectors:", func(c *Config) { c.ZeroVectors = 7 }},
 		{"breaker.failures:", func(c *Config) { c.Breaker.Failures = 0 }},
 		{"breaker.open_for:", func(c *Config) { c.Breaker.OpenFor = 0 }},

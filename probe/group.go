@@ -29,7 +29,11 @@ func NewGroup(cfg Config, endpoints []Endpoint, opts ...Option) (*Group, error) 
 	combined := &combinedBreaker{states: make([]State, len(endpoints))}
 	var errs []error
 	for i, e := range endpoints {
+		cfg := cfg
 		cfg.Endpoint = e
+		if cfg.MaxOutstandingBytes == 0 {
+			cfg.MaxOutstandingBytes = outstandingFor(e, endpoints)
+		}
 		member, err := New(cfg, append(slices.Clip(opts), reportingTo(combined, i, len(endpoints)))...)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("endpoint %d: %w", i, err))
@@ -142,20 +146,6 @@ func (g *Group) Status() Status {
 		out.State = StateDegraded
 	}
 	return out
-}
-
-// Warnings says what is wrong with the folders as they are now.
-func (g *Group) Warnings() []string {
-	var all []string
-	for i, v := range g.members {
-		for _, w := range v.Warnings() {
-			if len(g.members) > 1 {
-				w = fmt.Sprintf("endpoint %d: %s", i, w)
-			}
-			all = append(all, w)
-		}
-	}
-	return all
 }
 
 // Close closes all endpoints as [VLLM.Close] does, at the same time.

@@ -57,6 +57,9 @@ func New(cfg Config, opts ...Option) (*VLLM, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("probe %s: %w", cfg.Name, err)
 	}
+	if cfg.MaxOutstandingBytes == 0 {
+		cfg.MaxOutstandingBytes = outstandingFor(cfg.Endpoint, []Endpoint{cfg.Endpoint})
+	}
 	v := &VLLM{
 		cfg:      cfg,
 		health:   health{ejection: cfg.Breaker},

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -20,12 +21,24 @@ func newProbe(name string, cfg config.Probe, log *slog.Logger, observer probe.Ob
 	return probe.NewGroup(probeConfig(name, cfg), endpoints(cfg), probe.WithLogger(log), probe.WithObserver(observer))
 }
 
-// probeWarnings are what is likely a mistake about a probe.
+// probeWarnings are what is likely a mistake about a probe's endpoints.
 func probeWarnings(p Prober) []string {
-	if group, ok := p.(*probe.Group); ok {
-		return group.Warnings()
+	var all []string
+	endpoints := endpointsOf(p)
+	for i, e := range endpoints {
+		for _, w := range e.Warnings() {
+			all = append(all, warnOfEndpoint(i, len(endpoints), w))
+		}
 	}
-	return nil
+	return all
+}
+
+// warnOfEndpoint says which of n endpoints a warning is of.
+func warnOfEndpoint(i, n int, warning string) string {
+	if n == 1 {
+		return warning
+	}
+	return fmt.Sprintf("endpoint %d: %s", i, warning)
 }
 
 // endpointsOf are the servers that a probe asks; none for one that asks nobody.
@@ -52,21 +65,23 @@ func closeProbe(ctx context.Context, p Prober) error {
 // probeConfig is a probe's configuration in the probe's own terms.
 func probeConfig(name string, c config.Probe) probe.Config {
 	out := probe.Config{
-		Name:                name,
-		Model:               c.ServedModel,
-		ChatTemplateKwargs:  c.ChatTemplateKwargs,
-		APIKey:              c.APIKey.Reveal(),
-		MaxInFlight:         c.MaxInFlight,
-		MaxQueue:            c.MaxQueue,
-		QueueTimeout:        time.Duration(c.QueueTimeout),
-		RequestTimeout:      time.Duration(c.RequestTimeout),
-		ArtifactTimeout:     time.Duration(c.ArtifactTimeout),
-		MaxArtifactBytes:    int64(c.MaxArtifactBytes),
-		MaxOutstandingBytes: int64(c.MaxOutstanding),
-		HealthInterval:      time.Duration(c.HealthInterval),
-		ZeroVectors:         probe.ZeroRefuse,
-		Breaker:             probe.Breaker{Failures: c.Breaker.Failures, OpenFor: time.Duration(c.Breaker.OpenFor)},
-		Sweep:               probe.Sweep{Interval: time.Duration(c.Sweep.Interval), MinAge: time.Duration(c.Sweep.MinAge), All: c.Sweep.All},
+		Name:               name,
+		Model:              c.ServedModel,
+		ChatTemplateKwargs: c.ChatTemplateKwargs,
+		APIKey:             c.APIKey.Reveal(),
+		MaxInFlight:        c.MaxInFlight,
+		MaxQueue:           c.MaxQueue,
+		QueueTimeout:       time.Duration(c.QueueTimeout),
+		RequestTimeout:     time.Duration(c.RequestTimeout),
+		ArtifactTimeout:    time.Duration(c.ArtifactTimeout),
+		MaxArtifactBytes:   int64(c.MaxArtifactBytes),
+		HealthInterval:     time.Duration(c.HealthInterval),
+		ZeroVectors:        probe.ZeroRefuse,
+		Breaker:            probe.Breaker{Failures: c.Breaker.Failures, OpenFor: time.Duration(c.Breaker.OpenFor)},
+		Sweep:              probe.Sweep{Interval: time.Duration(c.Sweep.Interval), MinAge: time.Duration(c.Sweep.MinAge), All: c.Sweep.All},
+	}
+	if c.MaxOutstanding != nil { // else the probe looks at the folder
+		out.MaxOutstandingBytes = int64(*c.MaxOutstanding)
 	}
 	if c.ZeroVectors == config.ZeroVectorsAllowSlot0 {
 		out.ZeroVectors = probe.ZeroAllowSlot0

@@ -141,7 +141,7 @@ type Probe struct {
 	ArtifactTimeout    Duration       `yaml:"artifact_timeout" kind:"vllm" range:"1ms..1h" doc:"From the answer to a free lock and a whole file."`
 	MaxArtifactBytes   ByteSize       `yaml:"max_artifact_bytes" kind:"vllm" range:"1KiB..1TiB" doc:"The largest artifact that is read."`
 	MaxPromptBytes     ByteSize       `yaml:"max_prompt_bytes" kind:"vllm" range:"1B..1GiB" doc:"The longest task this probe is asked about; a longer one is answered by the fallback target with TASK_TOO_LARGE."`
-	MaxOutstanding     ByteSize       `yaml:"max_outstanding_bytes" kind:"vllm" range:"1MiB..1024TiB" doc:"How many bytes of artifacts, by estimate, may be in an endpoint's folder at once; more requests wait. A full folder can stop vLLM: set it to half of what the folder's file system holds."`
+	MaxOutstanding     *ByteSize      `yaml:"max_outstanding_bytes,omitempty" kind:"vllm" range:"1MiB..1024TiB" doc:"How many bytes of artifacts, by estimate, may be in an endpoint's folder at once; more requests wait, since a full folder can stop vLLM. Absent: half of what the folder's file system holds, divided among the probe's endpoints there, and at most 32GiB."`
 	HealthInterval     Duration       `yaml:"health_interval" kind:"vllm" range:"0s..1h" doc:"How often vLLM's /health is asked; an endpoint that fails it twice is passed over until it answers again. 0s: never."`
 	ZeroVectors        ZeroVectors    `yaml:"zero_vectors" kind:"vllm" enum:"refuse|allow_slot_0" doc:"Whether hidden states that are all zero are refused; allow_slot_0 is for checkpoints that read the embedding layer."`
 	Breaker            Breaker        `yaml:"breaker" kind:"vllm" doc:"When a failing endpoint is left alone."`
@@ -225,7 +225,7 @@ type Record struct {
 
 // Readiness is when calls should be sent here.
 type Readiness struct {
-	RequireProbe bool `yaml:"require_probe" doc:"Whether this replica is not ready while a probe that a route uses is down (breaker open, or its health check fails, on all endpoints), whether or not the route has a backup. A replica without its probe answers fast, so a least-request balancer would send it everything."`
+	RequireProbe bool `yaml:"require_probe" doc:"Whether this replica is not ready while the probe of any route is down (breaker open, or its health check fails, on all endpoints), though a backup would answer. A backup's own probe does not count. A replica without its probe answers fast, so a least-request balancer would send it everything."`
 	Canary       bool `yaml:"canary" doc:"Whether each probe must answer one prompt before the service is ready for the first time."`
 }
 
@@ -258,21 +258,19 @@ const (
 	TaskFromLatestUser TaskFrom = "latest_user"
 )
 
-// TaskEnvelope is a known wrapping that the task is taken out of.
+// TaskEnvelope is a known wrapping that the task is taken out of; empty: none.
 type TaskEnvelope string
 
 // The known wrappings.
 const (
-	TaskEnvelopeNone     TaskEnvelope = ""
 	TaskEnvelopeTerminus TaskEnvelope = "terminus"
 )
 
-// Tier tells the dear, capable target from the cheap one.
+// Tier tells the dear, capable target from the cheap one; empty: neither.
 type Tier string
 
 // The tiers of a target.
 const (
-	TierNone   Tier = ""
 	TierStrong Tier = "strong"
 	TierWeak   Tier = "weak"
 )

@@ -85,13 +85,10 @@ func (p *Probe) setDefaults() {
 		// 29k tokens and refuses what can only be a mistake.
 		MaxArtifactBytes: 8 << 30,
 		MaxPromptBytes:   1 << 20, // no less than grpc.max_task_bytes allows by default
-		// Four artifacts of the largest size. No default fits every folder, and one that
-		// is too small costs throughput; check compares it with the folder.
-		MaxOutstanding: 32 << 30,
-		HealthInterval: Duration(5 * time.Second),
-		ZeroVectors:    ZeroVectorsRefuse,
-		Breaker:        Breaker{Failures: 5, OpenFor: Duration(10 * time.Second)},
-		Sweep:          Sweep{Interval: Duration(time.Minute), MinAge: Duration(5 * time.Minute)},
+		HealthInterval:   Duration(5 * time.Second),
+		ZeroVectors:      ZeroVectorsRefuse,
+		Breaker:          Breaker{Failures: 5, OpenFor: Duration(10 * time.Second)},
+		Sweep:            Sweep{Interval: Duration(time.Minute), MinAge: Duration(5 * time.Minute)},
 	}
 }
 

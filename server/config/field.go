@@ -66,6 +66,9 @@ func fieldsOf(section reflect.Type, path string) []field {
 // parseLimits reads a range tag. A tag that cannot be read is a defect of this
 // package, which its first test finds.
 func parseLimits(text string, typ reflect.Type) *limits {
+	if typ.Kind() == reflect.Pointer { // an optional value
+		typ = typ.Elem()
+	}
 	lo, hi, _ := strings.Cut(text, "..")
 	return &limits{
 		lo: limitValue(cmp.Or(lo, "-Inf"), typ), hi: limitValue(cmp.Or(hi, "+Inf"), typ),

@@ -50,7 +50,6 @@ func wantMinimal(dir string) *Config {
 		ServedModel:      "Qwen/Qwen3-8B",
 		Endpoints:        []Endpoint{{BaseURL: "http://127.0.0.1:8000/v1", HiddenStatesDir: "/dev/shm/pointsman"}},
 		MaxPromptBytes:   1048576,
-		MaxOutstanding:   34359738368,
 		HealthInterval:   5_000_000_000,
 		MaxInFlight:      32,
 		MaxQueue:         64,

@@ -12,9 +12,6 @@ import (
 // Duration is a length of time, written with its unit: 25ms, 2s, 1m30s, 24h.
 type Duration time.Duration
 
-// Std returns d as the standard library's type.
-func (d Duration) Std() time.Duration { return time.Duration(d) }
-
 // String returns the shortest form that ParseDuration reads back: 24h, not
 // 24h0m0s.
 func (d Duration) String() string {

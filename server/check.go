@@ -42,12 +42,14 @@ type CheckOptions struct {
 
 // CheckReport is what [Check] found.
 type CheckReport struct {
-	Config   string       `json:"config"`
-	ExitCode int          `json:"exit_code"`
-	Errors   []string     `json:"errors,omitempty"`
-	Warnings []string     `json:"warnings,omitempty"`
-	Routes   []RouteCheck `json:"routes,omitempty"`
-	Probes   []ProbeCheck `json:"probes,omitempty"`
+	Config   string   `json:"config"`
+	ExitCode int      `json:"exit_code"`
+	Errors   []string `json:"errors,omitempty"`
+	// Problems are those errors that are mistakes in the file, in their parts.
+	Problems []*config.Problem `json:"problems,omitempty"`
+	Warnings []string          `json:"warnings,omitempty"`
+	Routes   []RouteCheck      `json:"routes,omitempty"`
+	Probes   []ProbeCheck      `json:"probes,omitempty"`
 	// SharedCache is what asking Redis came to: "answered" or what failed. Empty
 	// without one, or offline.
 	SharedCache string `json:"shared_cache,omitempty"`
@@ -91,10 +93,14 @@ type ProbeCheck struct {
 	DType      string `json:"dtype,omitempty"`
 	Bytes      int64  `json:"artifact_bytes,omitempty"`
 	// Locked and Foreign are absent where there is no folder shared with vLLM.
-	Locked   *bool    `json:"locked,omitempty"`
-	Foreign  *int     `json:"foreign_files,omitempty"`
-	HTTP     string   `json:"http_time,omitempty"`
-	Artifact string   `json:"artifact_time,omitempty"`
+	Locked  *bool `json:"locked,omitempty"`
+	Foreign *int  `json:"foreign_files,omitempty"`
+	// Room is how many bytes of artifacts may be in the folder at a time.
+	Room     int64  `json:"max_outstanding_bytes,omitempty"`
+	HTTP     string `json:"http_time,omitempty"`
+	Artifact string `json:"artifact_time,omitempty"`
+	// Encoding is what a probe that asks no server took.
+	Encoding string   `json:"encoding_time,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -142,12 +148,13 @@ func check(ctx context.Context, opts CheckOptions) *CheckReport {
 	}
 	probes := s.now.Load().probes
 	for _, name := range slices.Sorted(maps.Keys(probes)) {
-		for _, found := range checkProbe(ctx, name, probes[name], routes) {
+		all := checkProbe(ctx, name, probes[name], routes)
+		for i, found := range all {
 			if found.Error != "" {
 				report.ExitCode = ExitFailing
 			}
 			found.Warnings = slices.DeleteFunc(found.Warnings, func(w string) bool { // the server's have it already
-				return slices.Contains(report.Warnings, warnOfProbe(name, w))
+				return slices.Contains(report.Warnings, warnOfProbe(name, warnOfEndpoint(i, len(all), w)))
 			})
 			report.Probes = append(report.Probes, found)
 		}
@@ -165,6 +172,7 @@ func check(ctx context.Context, opts CheckOptions) *CheckReport {
 // broken notes each error of a joined one in a line of its own.
 func (r *CheckReport) broken(err error) *CheckReport {
 	r.ExitCode = ExitBroken
+	r.Problems = config.Problems(err)
 	for line := range strings.Lines(err.Error()) {
 		r.Errors = append(r.Errors, strings.TrimRight(line, "\n"))
 	}
@@ -229,7 +237,7 @@ func checkEndpoint(ctx context.Context, found ProbeCheck, p *probe.VLLM, routes 
 	found.Tokens, found.Layers, found.HiddenSize = canary.Tokens, canary.Layers, canary.HiddenSize
 	found.DType, found.Bytes, found.Locked, found.Foreign = canary.Artifact.DType, canary.Artifact.Bytes, &canary.Artifact.Locked, &canary.Foreign
 	found.HTTP, found.Artifact = canary.HTTP.Round(time.Microsecond).String(), canary.Extraction.Artifact.Round(time.Microsecond).String()
-	found.Warnings = canary.Warnings
+	found.Warnings, found.Room = canary.Warnings, canary.Room
 	var errs []error
 	for _, routeName := range slices.Sorted(maps.Keys(routes)) {
 		r := routes[routeName]
@@ -256,7 +264,7 @@ func checkLocalProbe(ctx context.Context, found ProbeCheck, p Prober) ProbeCheck
 		return found
 	}
 	found.Tokens, found.Layers, found.HiddenSize = canary.Tokens, canary.Layers, canary.HiddenSize
-	found.HTTP = canary.HTTP.Round(time.Microsecond).String()
+	found.Encoding = canary.HTTP.Round(time.Microsecond).String()
 	return found
 }
 
@@ -287,8 +295,8 @@ func (r *CheckReport) text(offline bool) string {
 			fmt.Fprintf(&b, "probe    %s: answered\n", p.where())
 		}
 		switch {
-		case p.Layers > 0 && p.DType == "": // no artifact: encoded in this process
-			fmt.Fprintf(&b, "         %d pieces, %d values, encoded in %s, without a server\n", p.Tokens, p.Layers*p.HiddenSize, p.HTTP)
+		case p.Encoding != "": // no artifact: encoded in this process
+			fmt.Fprintf(&b, "         %d pieces, %d values, encoded in %s, without a server\n", p.Tokens, p.Layers*p.HiddenSize, p.Encoding)
 		case p.Layers > 0:
 			lock := "no lock file (vLLM before 0.22, or use_synchronization_lock=false)"
 			if *p.Locked {
@@ -296,6 +304,7 @@ func (r *CheckReport) text(offline bool) string {
 			}
 			fmt.Fprintf(&b, "         %d tokens, %d layers x %d, %s, %d bytes; %s\n", p.Tokens, p.Layers, p.HiddenSize, p.DType, p.Bytes, lock)
 			fmt.Fprintf(&b, "         answer after %s, hidden states %s later; %d foreign files in the folder\n", p.HTTP, p.Artifact, *p.Foreign)
+			fmt.Fprintf(&b, "         room for %d MiB of hidden states at a time\n", p.Room>>20)
 		}
 		for _, w := range p.Warnings {
 			fmt.Fprintf(&b, "WARNING  probe %s: %s\n", p.where(), w)

@@ -18,16 +18,7 @@ import (
 // 503, and a backup that reads words.
 func TestADeadServerCostsQualityNotTheLearnedAnswer(t *testing.T) {
 	backup := filepath.Join(t.TempDir(), "words")
-	zeros := make([]float32, lexical.Dim)
-	if err := scorer.Save(backup, scorer.Manifest{
-		Encoder: lexical.Encoder, Layers: 1, HiddenSize: lexical.Dim, PCADim: 1, TrunkHidden: []int{1}, EnsembleSize: 1,
-		OutputNames: []string{"weak", "strong"},
-	}, scorer.Tensors{
-		ScalerMean: zeros, ScalerScale: slices.Repeat([]float32{1}, lexical.Dim), PCAMean: zeros, PCAComponents: zeros,
-		Members: []scorer.Member{{{Weight: []float32{0}, Bias: []float32{0}}, {Weight: []float32{0, 0}, Bias: []float32{1, 1.25}}}},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	saveLexicalCheckpoint(t, backup)
 	w := start(t, setup{
 		vllm: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 			http.Error(rw, "no", http.StatusServiceUnavailable)
@@ -54,5 +45,20 @@ func TestADeadServerCostsQualityNotTheLearnedAnswer(t *testing.T) {
 	request.FallbackPolicy = pointsmanv1.FallbackPolicy_FALLBACK_POLICY_FAIL
 	if got := w.decide(t, request); got.GetBasis() != pointsmanv1.Basis_BASIS_BACKUP {
 		t.Errorf("with FAIL: %v", got)
+	}
+}
+
+// saveLexicalCheckpoint writes one that reads words and always predicts the same.
+func saveLexicalCheckpoint(t testing.TB, dir string) {
+	t.Helper()
+	zeros := make([]float32, lexical.Dim)
+	if err := scorer.Save(dir, scorer.Manifest{
+		Encoder: lexical.Encoder, Layers: 1, HiddenSize: lexical.Dim, PCADim: 1, TrunkHidden: []int{1}, EnsembleSize: 1,
+		OutputNames: []string{"weak", "strong"},
+	}, scorer.Tensors{
+		ScalerMean: zeros, ScalerScale: slices.Repeat([]float32{1}, lexical.Dim), PCAMean: zeros, PCAComponents: zeros,
+		Members: []scorer.Member{{{Weight: []float32{0}, Bias: []float32{0}}, {Weight: []float32{0, 0}, Bias: []float32{1, 1.25}}}},
+	}); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -73,27 +73,6 @@ func TestShiftedScoresShow(t *testing.T) {
 	}
 }
 
-// TestCheckSaysEachThingOnce: of a folder that is open to all, the server that would be
-// started warns, and so does the canary.
-func TestCheckSaysEachThingOnce(t *testing.T) {
-	w := start(t, setup{})
-	path := filepath.Join(w.root, "pointsman.yaml")
-	if err := os.WriteFile(path, []byte(w.yaml), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(w.dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	code, err := server.Check(t.Context(), server.CheckOptions{ConfigPath: path}, &out)
-	if err != nil || code != server.ExitGood {
-		t.Errorf("exit code %d, %v", code, err)
-	}
-	if n := strings.Count(out.String(), "lets every user in"); n != 1 {
-		t.Errorf("the folder's mode is told %d times:\n%s", n, out.String())
-	}
-}
-
 // TestCheckTellsWhatIsNotCompared holds that a checkpoint without a record is good, and
 // one with a broken record too, but that check says so.
 func TestCheckTellsWhatIsNotCompared(t *testing.T) {

@@ -28,10 +28,20 @@ func (w *world) serving(t testing.TB, name string) bool {
 	return resp.GetStatus() == healthv1.HealthCheckResponse_SERVING
 }
 
+// TestAReplicaWithoutItsProbeIsNoBlackHole has one with a backup too: it answers faster
+// still, and not as well as the replicas beside it.
 func TestAReplicaWithoutItsProbeIsNoBlackHole(t *testing.T) {
-	for _, required := range []bool{false, true} {
-		t.Run(fmt.Sprintf("require_probe %v", required), func(t *testing.T) {
-			w := start(t, setup{probeYAML: "breaker: { failures: 2, open_for: 500ms }", moreYAML: fmt.Sprintf("readiness: { require_probe: %v }", required)})
+	words := filepath.Join(t.TempDir(), "words")
+	saveLexicalCheckpoint(t, words)
+	for _, c := range []struct{ required, backup bool }{{false, false}, {true, false}, {true, true}} {
+		required := c.required
+		t.Run(fmt.Sprintf("require_probe %v, backup %v", required, c.backup), func(t *testing.T) {
+			s := setup{probeYAML: "breaker: { failures: 2, open_for: 500ms }", moreYAML: fmt.Sprintf("readiness: { require_probe: %v }", required)}
+			if c.backup {
+				s.routeYAML = fmt.Sprintf("backup: { probe: words, checkpoint: %q }", words)
+				s.moreYAML = "  words: { kind: lexical }\n" + s.moreYAML
+			}
+			w := start(t, s)
 			w.sim.SetFault(vllmsim.Status(http.StatusServiceUnavailable, vllmsim.BodyEmpty))
 			for i := range 3 {
 				w.decide(t, task(fmt.Sprintf("It fails %d.", i)))

@@ -113,8 +113,12 @@ func (c *client) ask(ctx context.Context, req Request, requestID string, inject 
 		return answer{}, sendError(ctx, err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
+	switch {
+	case resp.StatusCode >= http.StatusBadRequest:
 		return answer{}, statusError(resp.StatusCode, errorDetail(resp.Body))
+	case resp.StatusCode != http.StatusOK:
+		// Unread: after a switch of protocols (101) the end of ctx does not end a read any more.
+		return answer{}, statusError(resp.StatusCode, "")
 	}
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return answer{}, fmt.Errorf("%w: answer is compressed, which was not asked for", ErrProtocol)

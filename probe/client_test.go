@@ -174,6 +174,7 @@ func TestAnswerErrors(t *testing.T) {
 			_, _ = io.WriteString(w, "{")
 		}, ErrUnavailable, "connection closed"},
 		{"no answer", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, ErrTimeout, "request_timeout"},
+		{"another protocol, and silence in it", switchProtocols, ErrProtocol, "status 101"},
 		{"half an answer", func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, "{")
 			_ = http.NewResponseController(w).Flush()
@@ -195,6 +196,17 @@ func TestAnswerErrors(t *testing.T) {
 			checkError(t, err, tt.want, tt.says)
 		})
 	}
+}
+
+// switchProtocols answers 101, after which the connection is no longer one of HTTP, and says no more.
+func switchProtocols(w http.ResponseWriter, _ *http.Request) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+	_, _ = io.Copy(io.Discard, buffered) // until the client leaves
 }
 
 // checkError checks an error's kind, that it is of no other kind, what it says, and that it keeps the task to itself.

@@ -21,8 +21,13 @@ const (
 	requestIDPrefix = "pm-"
 	ownedPrefix     = "chatcmpl-" + requestIDPrefix
 
-	// maxAnswerBytes bounds the answer, whose size is that of the token ids: a million tokens take some 7 MB.
+	// maxAnswerBytes bounds the longest answer, whose size is that of the token ids: a million tokens take some 7 MB.
 	maxAnswerBytes = 16 << 20
+	// answerBaseBytes and answerBytesPerByte bound the answer to one task, so that all answers under way together do not
+	// take the memory: 100,000 tokens for a chat template, and for each byte of the text at most a token, which is up to
+	// seven digits and a separator.
+	answerBaseBytes    = 1 << 20
+	answerBytesPerByte = 10
 	// maxErrorBytes is read of an error's body; vLLM's are far below 1 KiB unless they repeat the prompt.
 	maxErrorBytes = 64 << 10
 	// idleTimeout is below the 5 s after which vLLM's HTTP server closes an idle connection by default, so that a
@@ -123,14 +128,21 @@ func (c *client) ask(ctx context.Context, req Request, requestID string, inject 
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return answer{}, fmt.Errorf("%w: answer is compressed, which was not asked for", ErrProtocol)
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
+	limit := c.longestAnswer(req)
+	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	if err != nil {
 		return answer{}, sendError(ctx, err)
 	}
-	if len(body) > maxAnswerBytes {
-		return answer{}, fmt.Errorf("%w: answer is longer than %d bytes", ErrProtocol, maxAnswerBytes)
+	if int64(len(body)) > limit {
+		return answer{}, fmt.Errorf("%w: answer is longer than %d bytes", ErrProtocol, limit)
 	}
 	return parseAnswer(body)
+}
+
+// longestAnswer is how many bytes an honest answer to req can have.
+func (c *client) longestAnswer(req Request) int64 {
+	text := len(req.Task) + len(c.kwargs)
+	return min(maxAnswerBytes, answerBaseBytes+answerBytesPerByte*int64(text))
 }
 
 func (c *client) newRequest(ctx context.Context, req Request, requestID string) (*http.Request, error) {

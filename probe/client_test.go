@@ -167,7 +167,7 @@ func TestAnswerErrors(t *testing.T) {
 					return
 				}
 			}
-		}, ErrProtocol, "longer than"},
+		}, ErrProtocol, fmt.Sprintf("longer than %d bytes", answerBaseBytes+answerBytesPerByte*len(secretTask))},
 		{"cut connection", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ErrUnavailable, "connection closed"},
 		{"cut body", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
@@ -239,6 +239,21 @@ func TestNoServer(t *testing.T) {
 	cfg.Endpoint.BaseURL = "http://host.invalid/v1"
 	_, err = askServer(t, cfg, Request{Task: secretTask})
 	checkError(t, err, ErrUnavailable, "")
+}
+
+// TestTheLongestHonestAnswerIsRead: every byte of the task may be a token with as many digits as there are.
+func TestTheLongestHonestAnswerIsRead(t *testing.T) {
+	ids := make([]int64, 1<<20)
+	for i := range ids {
+		ids[i] = 9_999_999
+	}
+	f := newFake(t, func(w http.ResponseWriter, _ *http.Request, _ *fakeVLLM) { reply(w, "/x/y.safetensors", ids...) })
+	got, err := askServer(t, f.config(), Request{Task: strings.Repeat("x", len(ids))})
+	if err != nil || len(got.promptIDs) != len(ids) {
+		t.Errorf("%d token ids, %v", len(got.promptIDs), err)
+	}
+	_, err = askServer(t, f.config(), Request{Task: "x"})
+	checkError(t, err, ErrProtocol, "longer than")
 }
 
 // TestServerThatDoesNotSpeakHTTP: the transport's error quotes what the server sent; ours must not.

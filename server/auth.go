@@ -214,23 +214,31 @@ const (
 // enter implements [tap.ServerInHandle]. It runs on the connection's reading
 // goroutine and must be quick: it costs one SHA-256 and a comparison a token.
 func (d *doorman) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
-	if deadline, ok := ctx.Deadline(); strings.HasPrefix(info.FullMethodName, servicePrefix) && (!ok || time.Until(deadline) > callLimit) {
-		limited, cancel := context.WithTimeout(ctx, callLimit)
-		context.AfterFunc(ctx, cancel) // the timer goes with the call
-		ctx = limited
-	}
 	accepted := d.accepted.Load()
 	if accepted == nil {
-		return ctx, nil
+		return limitCall(ctx, info), nil
 	}
 	if c, ok := accepted.find(bearerToken(info.Header)); ok {
-		return context.WithValue(ctx, callerKey{}, c), nil
+		visitorOf(ctx).letIn()
+		return context.WithValue(limitCall(ctx, info), callerKey{}, c), nil
 	}
 	if d.openHealth.Load() && strings.HasPrefix(info.FullMethodName, "/"+healthv1.Health_ServiceDesc.ServiceName+"/") {
 		return context.WithValue(ctx, callerKey{}, caller{}), nil
 	}
 	d.observer.Refused(ctx)
+	visitorOf(ctx).refuse()
 	return nil, errUnauthenticated.GRPCStatus().Err()
+}
+
+// limitCall ends a call after callLimit. It is for calls that are let in: the ctx of one
+// that is refused is never cancelled, and would keep the timer.
+func limitCall(ctx context.Context, info *tap.Info) context.Context {
+	if deadline, ok := ctx.Deadline(); !strings.HasPrefix(info.FullMethodName, servicePrefix) || (ok && time.Until(deadline) <= callLimit) {
+		return ctx
+	}
+	limited, cancel := context.WithTimeout(ctx, callLimit)
+	context.AfterFunc(ctx, cancel) // the timer goes with the call
+	return limited
 }
 
 // errUnauthenticated says nothing of what was wrong: neither who there is nor which

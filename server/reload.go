@@ -85,7 +85,10 @@ func sameTransport(started, next *config.Config) error {
 func needRestart(started, next *config.Config) []string {
 	was, is := *started, *next
 	// These are taken over.
-	was.GRPC.TLS, was.GRPC.Auth, was.GRPC.Overrides = is.GRPC.TLS, is.GRPC.Auth, is.GRPC.Overrides
+	was.GRPC.TLS, was.GRPC.Overrides = is.GRPC.TLS, is.GRPC.Overrides
+	if (was.GRPC.Auth == nil) == (is.GRPC.Auth == nil) { // else the connections' visitors come or go at a start
+		was.GRPC.Auth = is.GRPC.Auth
+	}
 	was.GRPC.MaxTaskBytes, was.Log.Level = is.GRPC.MaxTaskBytes, is.Log.Level
 	var sections []string
 	for _, s := range []struct {

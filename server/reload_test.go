@@ -41,19 +41,22 @@ probes:
 }
 
 func TestWhatNeedsARestart(t *testing.T) {
+	tokens := []string{"grpc: {", "grpc: { auth: { tokens_file: tokens },"}
 	for _, c := range []struct {
-		name    string
-		replace []string
-		want    []string
+		name            string
+		before, replace []string
+		want            []string
 	}{
-		{"nothing changed", nil, nil},
-		{"a probe may take longer", []string{"request_timeout: 60s", "request_timeout: 4m"}, nil},
-		{"level and task size", []string{"level: info", "level: debug", "1MiB", "2MiB"}, nil},
-		{"decisions under way", []string{"max_in_flight: 100", "max_in_flight: 200"}, []string{"grpc"}},
-		{"life of scores and form of the log", []string{"ttl: 1h", "ttl: 2h", "format: json", "format: text"}, []string{"cache", "log"}},
+		{"nothing changed", nil, nil, nil},
+		{"a probe may take longer", nil, []string{"request_timeout: 60s", "request_timeout: 4m"}, nil},
+		{"level and task size", nil, []string{"level: info", "level: debug", "1MiB", "2MiB"}, nil},
+		{"other tokens", tokens, []string{"grpc: {", "grpc: { auth: { tokens_file: other },"}, nil},
+		{"tokens at all", nil, tokens, []string{"grpc"}}, // they are taken over, but not what bounds a stranger's connection
+		{"decisions under way", nil, []string{"max_in_flight: 100", "max_in_flight: 200"}, []string{"grpc"}},
+		{"life of scores and form of the log", nil, []string{"ttl: 1h", "ttl: 2h", "format: json", "format: text"}, []string{"cache", "log"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := needRestart(parseConfig(t), parseConfig(t, c.replace...)); !slices.Equal(got, c.want) {
+			if got := needRestart(parseConfig(t, c.before...), parseConfig(t, c.replace...)); !slices.Equal(got, c.want) {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})

@@ -57,6 +57,9 @@ func (s *Server) buildGRPC(secure bool) {
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.ChainUnaryInterceptor(interceptors(s.log, s.telemetry, DeadlineMargin(c.DeadlineMargin))...),
 	}
+	if c.Auth != nil {
+		opts = append(opts, grpc.StatsHandler(visitors{}))
+	}
 	if handler := s.telemetry.RPCHandler(tracedMethods()); handler != nil {
 		opts = append(opts, grpc.StatsHandler(handler))
 	}
@@ -115,6 +118,9 @@ type limitedConn struct {
 	held   *atomic.Int64
 	closed atomic.Bool
 }
+
+// RemoteAddr implements [net.Conn].
+func (c *limitedConn) RemoteAddr() net.Addr { return callerAddr{Addr: c.Conn.RemoteAddr(), conn: c} }
 
 // Close implements [net.Conn].
 func (c *limitedConn) Close() error {

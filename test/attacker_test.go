@@ -131,6 +131,16 @@ func TestAStrangerCostsNothing(t *testing.T) {
 		grown("200 connections with endless headers")
 	})
 
+	t.Run("refused calls", func(t *testing.T) {
+		calls := 0
+		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+			sent, _ := importune(t, w.addr, 50_000)
+			calls += sent
+		}
+		ask()
+		grown(fmt.Sprintf("%d calls with time-outs of years", calls))
+	})
+
 	t.Run("large messages", func(t *testing.T) {
 		large := task(strings.Repeat("x", 15<<20))
 		var attack sync.WaitGroup
@@ -211,6 +221,24 @@ func TestAHostileVLLM(t *testing.T) {
 		"redirect": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, other.URL+"/v1/chat/completions", http.StatusTemporaryRedirect)
 		},
+		"another protocol, and silence in it": func(w http.ResponseWriter, _ *http.Request) {
+			conn, buffered, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+			_, _ = io.Copy(io.Discard, buffered)
+		},
+		"early hints without end": func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				w.WriteHeader(http.StatusEarlyHints)
+			}
+		},
+		"token ids without end": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"prompt_token_ids":[0`)
+			_, _ = io.WriteString(w, strings.Repeat(",0", 7<<20)+`],"kv_transfer_params":{"hidden_states_path":"x.safetensors"}}`)
+		},
 		"deep JSON": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, strings.Repeat(`{"kv_transfer_params":`, 100_000))
 		},
@@ -226,6 +254,12 @@ func TestAHostileVLLM(t *testing.T) {
 				t.Errorf("%v %v", resp, err)
 			}
 			grewAtMost(t, before, 96<<20)
+			eventually(t, func() string { // nor does it hold its place in the gate for good
+				if _, r := w.readyz(t); r.Probes["p"].InFlight > 0 {
+					return "still under way"
+				}
+				return ""
+			})
 		})
 	}
 	if n := elsewhere.Load(); n != 0 {

@@ -74,6 +74,7 @@ type readyz struct {
 	Probes map[string]struct {
 		State     string
 		LastError string `json:"last_error"`
+		InFlight  int    `json:"in_flight"`
 	}
 }
 

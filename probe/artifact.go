@@ -32,7 +32,7 @@ const (
 
 // folder is the directory shared with vLLM. It is opened anew for each look, since vLLM may remove and make it again.
 type folder struct {
-	dir      string // absolute, as this process sees it
+	dir      string // absolute, as this process sees it; a link that was configured has been followed
 	reported string // absolute and clean, as vLLM sees it
 	maxBytes int64
 	watch    *watch        // wakes a wait early
@@ -51,8 +51,34 @@ func newFolder(e Endpoint, maxBytes int64) (*folder, error) {
 	if e.ReportedDir != "" {
 		f.reported = filepath.Clean(e.ReportedDir)
 	}
+	// Once: a link that is configured is the operator's, one that turns up later may be anybody's (see open).
+	if followed, err := filepath.EvalSymlinks(dir); err == nil {
+		f.dir = followed
+	}
 	return f, nil
 }
+
+// open opens the folder, unless a link has taken its place: vLLM may own the folder, and could lead us with a link to
+// files of ours, to be read and removed. The caller closes the root.
+func (f *folder) open() (*os.Root, error) {
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return nil, bare(err)
+	}
+	opened, err := root.Stat(".")
+	if err == nil {
+		var there fs.FileInfo
+		if there, err = os.Lstat(f.dir); err == nil && !os.SameFile(opened, there) {
+			err = errFolderReplaced
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(bare(err), root.Close())
+	}
+	return root, nil
+}
+
+var errFolderReplaced = errors.New("hidden_states_dir: a link has taken its place")
 
 // resolve returns the name, in the folder, of the artifact that vLLM reported. The path comes from another process and
 // is taken as text only: nothing is opened here. Its errors do not repeat it.
@@ -150,8 +176,8 @@ func lateError(cause error, lock lockState, last error) error {
 func (f *folder) look(name string) (*claim, error) {
 	c := &claim{name: name}
 	var err error
-	if c.root, err = os.OpenRoot(f.dir); err != nil {
-		return c, fmt.Errorf("%w: folder: %w", errNotYet, bare(err))
+	if c.root, err = f.open(); err != nil {
+		return c, fmt.Errorf("%w: folder: %w", errNotYet, err)
 	}
 	if c.lock, c.shared, err = tryLock(c.root, name+lockSuffix, f.swapped); err != nil {
 		return c, err

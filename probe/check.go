@@ -30,7 +30,7 @@ func (v *VLLM) Check(ctx context.Context, prompt string, shape Shape) (Report, e
 	warn := func(format string, args ...any) {
 		report.Warnings = append(report.Warnings, fmt.Sprintf(format, args...))
 	}
-	if root, rootErr := os.OpenRoot(v.folder.dir); rootErr == nil {
+	if root, rootErr := v.folder.open(); rootErr == nil {
 		defer root.Close()
 		listErr := eachName(ctx, root, func(name string) {
 			if kindOf(name) == nameForeign {

@@ -60,7 +60,7 @@ func (s *sweeper) sweep(ctx context.Context) (report SweepReport, first error) {
 			first = bare(err)
 		}
 	}
-	root, err := os.OpenRoot(s.folder.dir)
+	root, err := s.folder.open()
 	if err != nil {
 		fail(err)
 		return report, first

@@ -222,7 +222,8 @@ func (d *doorman) enter(ctx context.Context, info *tap.Info) (context.Context, e
 		visitorOf(ctx).letIn()
 		return context.WithValue(limitCall(ctx, info), callerKey{}, c), nil
 	}
-	if d.openHealth.Load() && strings.HasPrefix(info.FullMethodName, "/"+healthv1.Health_ServiceDesc.ServiceName+"/") {
+	// Not Watch, whose streams stay: strangers could hold as many as connections allow.
+	if d.openHealth.Load() && info.FullMethodName == healthv1.Health_Check_FullMethodName {
 		return context.WithValue(ctx, callerKey{}, caller{}), nil
 	}
 	d.observer.Refused(ctx)

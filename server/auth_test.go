@@ -102,6 +102,7 @@ func TestDoorman(t *testing.T) {
 		{name: "two", method: decide, header: metadata.Pairs("authorization", "Bearer "+oldToken, "authorization", "Bearer "+oldToken), refused: true},
 		{name: "health", method: health, refused: true},
 		{name: "open health", method: health, openHealth: true},
+		{name: "open health is no watching", method: "/grpc.health.v1.Health/Watch", openHealth: true, refused: true},
 		{name: "open health is health alone", method: decide + "/grpc.health.v1.Health/", openHealth: true, refused: true},
 	}
 	for _, tt := range tests {

@@ -72,7 +72,7 @@ type TLS struct {
 // Auth is how callers prove who they are.
 type Auth struct {
 	TokensFile string `yaml:"tokens_file" need:"true" path:"true" doc:"File with the accepted bearer tokens, one a line: NAME TOKEN [PERMISSION,...], the permissions being trade_off, refresh, bypass or all."`
-	OpenHealth bool   `yaml:"open_health" doc:"Whether health checks are answered without a token."`
+	OpenHealth bool   `yaml:"open_health" doc:"Whether health checks (Check, not Watch) are answered without a token."`
 }
 
 // Overrides are the parts of a request that a configuration may forbid. A forbidden

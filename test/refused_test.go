@@ -38,8 +38,13 @@ func importune(t *testing.T, addr string, calls int) (sent int, closed bool) {
 	headers := hpack.NewEncoder(&block)
 	headers.SetMaxDynamicTableSizeLimit(0) // each block the same
 	for _, h := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", pointsmanv1.DecisionService_Decide_FullMethodName}, {":authority", "x"},
-		{"content-type", "application/grpc"}, {"te", "trailers"}, {"grpc-timeout", "99999999H"},
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", pointsmanv1.DecisionService_Decide_FullMethodName},
+		{":authority", "x"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
+		{"grpc-timeout", "99999999H"},
 	} {
 		if err := headers.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}); err != nil {
 			t.Fatal(err)

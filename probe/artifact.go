@@ -256,8 +256,12 @@ func removeEntry(root *os.Root, name string) error {
 	return nil
 }
 
-// close releases the lock and closes the files. The files were only read, so there is nothing to report.
+// close releases the lock and closes the files. The files were only read, so there is nothing to report. The nil *claim has
+// nothing to close.
 func (c *claim) close() {
+	if c == nil {
+		return
+	}
 	if c.file != nil {
 		_ = c.file.Close()
 	}

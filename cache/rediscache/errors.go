@@ -58,9 +58,6 @@ func classify(err error) error {
 	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
 		return ErrTimeout
 	}
-	if errors.Is(err, redis.ErrAutoPipelineTimeout) {
-		return ErrTimeout
-	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("%w: connection refused", ErrConnect)
 	}

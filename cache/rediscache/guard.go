@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/sony/gobreaker/v2"
 )
 
@@ -197,7 +196,7 @@ func (g *guard) begin() bool {
 
 // blame says what an exchange failed of: its caller's own context, or Redis.
 func (g *guard) blame(ctx context.Context, err error) error {
-	if ctx.Err() != nil || errors.Is(err, redis.ErrAutoPipelineQueueFull) {
+	if ctx.Err() != nil || errors.Is(err, errQueueFull) {
 		return callerLeftError{ErrTimeout}
 	}
 	err = classify(err)

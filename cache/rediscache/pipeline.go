@@ -2,6 +2,7 @@ package rediscache
 
 import (
 	"context"
+	"errors"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -32,8 +33,18 @@ func newPipeline(client redis.UniversalClient) (*pipeline, error) {
 // await has the command carried out, and waits for that no longer than ctx: what is sent after that counts for nothing, and the command
 // must not be looked at.
 func (p *pipeline) await(ctx context.Context, cmd redis.Cmder) error {
-	return p.auto.Submit(ctx, cmd).WaitContext(ctx)
+	err := p.auto.Submit(ctx, cmd).WaitContext(ctx)
+	switch {
+	case errors.Is(err, redis.ErrAutoPipelineQueueFull):
+		return errQueueFull
+	case errors.Is(err, redis.ErrAutoPipelineTimeout):
+		return ErrTimeout
+	}
+	return err
 }
+
+// errQueueFull is the error of an exchange that was not sent because too many are queued.
+var errQueueFull = errors.New("too many exchanges are queued")
 
 // read returns the bytes of a key, and one byte more than a value may have of what is too large. The bytes of a key that is not there
 // are none.

@@ -31,6 +31,9 @@ type childCmd struct {
 	Sim   simCmd   `cmd:""`
 }
 
+// partServe is the part that is Pointsman itself.
+const partServe = "serve"
+
 // untilInputEnds returns a ctx that ends with the standard input.
 func untilInputEnds(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)

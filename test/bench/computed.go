@@ -105,7 +105,7 @@ func (b *bench) world(ctx context.Context, p *processes, name string, s shape, l
 // computeAlone has one caller take turns with a client that only does what the stand-in
 // requires.
 func (b *bench) computeAlone(ctx context.Context, row *computedRow) (err error) {
-	p := &processes{dir: b.dir}
+	p := &processes{dir: b.dir, server: b.Server}
 	defer func() { err = errors.Join(err, p.stop()) }()
 	w, err := b.world(ctx, p, fmt.Sprintf("alone-%d", row.Latency.Milliseconds()), computedShape, row.Latency)
 	if err != nil {
@@ -137,7 +137,7 @@ func (b *bench) computeAlone(ctx context.Context, row *computedRow) (err error) 
 
 // computeMany has many callers compute small probes, and many ask for the same ones.
 func (b *bench) computeMany(ctx context.Context, row *computedRow) (err error) {
-	p := &processes{dir: b.dir}
+	p := &processes{dir: b.dir, server: b.Server}
 	defer func() { err = errors.Join(err, p.stop()) }()
 	w, err := b.world(ctx, p, fmt.Sprintf("many-%d", row.Latency.Milliseconds()), smallShape, row.Latency)
 	if err != nil {

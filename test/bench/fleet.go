@@ -120,7 +120,7 @@ cache:
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	return p.child(ctx, c.name, addr, "serve", "--config", path)
+	return p.child(ctx, c.name, addr, partServe, "--config", path)
 }
 
 // sim starts a stand-in for vLLM that writes into a folder of its own.

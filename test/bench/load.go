@@ -66,48 +66,51 @@ func closedLoop(ctx context.Context, do call, callers int, d time.Duration) (*lo
 // maxOutstanding is when an open loop gives up: the server is far too slow for the rate.
 const maxOutstanding = 20_000
 
-var errTooSlow = errors.New("the calls pile up: the rate is above what the server can do")
+// sender sends the calls of an open loop.
+type sender interface {
+	// send sends the i-th call, at the latest with the next flush, and does not wait for
+	// its answer.
+	send(i int, due time.Time) error
+	flush() error
+	// wait waits for the answers that are still out, and returns how long after its due
+	// time each call was answered.
+	wait(ctx context.Context) (*histogram, error)
+}
 
 // openLoop sends calls at random times (a Poisson process) of the given mean rate for
-// d, each on a goroutine of its own. Latencies count from the intended time.
-func openLoop(ctx context.Context, do call, rate float64, d time.Duration) (*load, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+// d. Latencies count from the intended time, so that a stall shows in every call that it
+// delays. A call that is late is sent together with those due since.
+func openLoop(ctx context.Context, s sender, sleep func(time.Duration), rate float64, d time.Duration) (*load, error) {
 	const seed = 1 // the same arrivals for everything that is compared
 	random := rand.New(rand.NewPCG(seed, seed))
-	var (
-		wg          sync.WaitGroup
-		mu          sync.Mutex
-		outstanding atomic.Int64
-		all         load
-		began       = time.Now()
-	)
-	for due := time.Duration(0); due < d && ctx.Err() == nil; {
+	all, began := &load{}, time.Now()
+	for due := time.Duration(0); due < d; {
 		due += time.Duration(random.ExpFloat64() / rate * float64(time.Second))
-		if early := due - time.Since(began); early > 0 {
-			time.Sleep(early)
+		if due > time.Since(began) {
+			if err := s.flush(); err != nil {
+				return nil, err
+			}
+		}
+		for early := due - time.Since(began); early > 0; early = due - time.Since(began) {
+			sleep(early)
 		}
 		all.late.add(time.Since(began) - due)
-		if outstanding.Add(1) > maxOutstanding {
-			cancel(errTooSlow)
-		}
 		all.calls++
-		i, intended := all.calls, began.Add(due)
-		wg.Go(func() {
-			defer outstanding.Add(-1)
-			if err := callOnce(ctx, do, i); err != nil {
-				cancel(err)
-				return
-			}
-			took := time.Since(intended)
-			mu.Lock()
-			defer mu.Unlock()
-			all.latencies.add(took)
-		})
+		if err := errors.Join(context.Cause(ctx), s.send(all.calls, began.Add(due))); err != nil {
+			return nil, err
+		}
 	}
-	wg.Wait()
-	all.took = time.Since(began)
-	return &all, context.Cause(ctx)
+	if err := s.flush(); err != nil {
+		return nil, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	latencies, err := s.wait(waiting)
+	if err != nil {
+		return nil, err
+	}
+	all.latencies, all.took = *latencies, time.Since(began)
+	return all, nil
 }
 
 func callOnce(ctx context.Context, do call, i int) error {

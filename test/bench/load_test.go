@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +22,7 @@ func TestAStallShowsInEveryCallItDelays(t *testing.T) {
 			}
 			return nil
 		}
-		l, err := openLoop(t.Context(), stall, 1000, 2*time.Second)
+		l, err := openLoop(t.Context(), &goSender{do: stall}, time.Sleep, 1000, 2*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,6 +35,40 @@ func TestAStallShowsInEveryCallItDelays(t *testing.T) {
 			t.Errorf("three quarters of the calls took less than %v: the stall was hidden", got)
 		}
 	})
+}
+
+// goSender makes each call on a goroutine of its own, once it is flushed.
+type goSender struct {
+	do        call
+	unflushed []func()
+	wg        sync.WaitGroup
+	mu        sync.Mutex
+	latencies histogram
+	failed    error
+}
+
+func (s *goSender) send(i int, due time.Time) error {
+	s.unflushed = append(s.unflushed, func() {
+		err := s.do(context.Background(), i)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.latencies.add(time.Since(due))
+		s.failed = errors.Join(s.failed, err)
+	})
+	return nil
+}
+
+func (s *goSender) flush() error {
+	for _, do := range s.unflushed {
+		s.wg.Go(do)
+	}
+	s.unflushed = nil
+	return nil
+}
+
+func (s *goSender) wait(context.Context) (*histogram, error) {
+	s.wg.Wait()
+	return &s.latencies, s.failed
 }
 
 func TestAClosedLoopCountsItsCalls(t *testing.T) {
@@ -57,7 +92,7 @@ func TestAFailedCallEndsTheLoad(t *testing.T) {
 	if _, err := closedLoop(t.Context(), fail, 2, time.Minute); !errors.Is(err, broken) {
 		t.Errorf("closed: %v", err)
 	}
-	if _, err := openLoop(t.Context(), fail, 1000, time.Minute); !errors.Is(err, broken) {
+	if _, err := openLoop(t.Context(), &goSender{do: fail}, time.Sleep, 1000, time.Second); !errors.Is(err, broken) {
 		t.Errorf("open: %v", err)
 	}
 }

@@ -40,6 +40,7 @@ type runCmd struct {
 	Conns      int           `default:"4" help:"Connections they share."`
 	TenMillion bool          `help:"Also measure a cache of ten million entries (about 10 GB of memory)."`
 	Profile    string        `placeholder:"DIR" help:"Write CPU profiles of the servers here, one a closed loop."`
+	Server     string        `placeholder:"FILE" help:"Another build of this program, to play Pointsman: so two versions are compared with one and the same echo and client."`
 	Note       string        `help:"A remark on the circumstances, kept with the results."`
 }
 

@@ -23,6 +23,7 @@ const startPatience = 20 * time.Second
 type processes struct {
 	dir     string // for their output
 	self    string // this program; empty: the running one
+	server  string // the build that plays Pointsman; empty: the same
 	mu      sync.Mutex
 	running []*process
 	conns   []io.Closer // to them
@@ -42,6 +43,9 @@ type process struct {
 // own.
 func (p *processes) child(ctx context.Context, name, addr, part string, args ...string) (*process, error) {
 	self := p.self
+	if part == partServe && p.server != "" {
+		self = p.server
+	}
 	if self == "" {
 		var err error
 		if self, err = os.Executable(); err != nil {

@@ -34,9 +34,11 @@ type servingRow struct {
 type way struct {
 	servingRow
 
-	server *process
-	do     call
-	strays *atomic.Int64 // calls answered in another way
+	server  *process
+	prompts []string
+	do      call
+	look    func(*pointsmanv1.DecideResponse) // at an answer
+	strays  *atomic.Int64                     // calls answered in another way
 
 	closed          []float64
 	p50, p99, p999  []time.Duration
@@ -59,7 +61,7 @@ var servingShape = shape{4, 4096}
 
 // serving measures cached answers beside the bare echo.
 func (b *bench) serving(ctx context.Context, r *report) (err error) {
-	p := &processes{dir: b.dir}
+	p := &processes{dir: b.dir, server: b.Server}
 	defer func() { err = errors.Join(err, p.stop()) }()
 	ways, err := b.ways(ctx, p)
 	if err != nil {
@@ -213,12 +215,17 @@ func newWay(name string, server *process, to clients, n int, origin pointsmanv1.
 	for i := range prompts {
 		prompts[i] = promptOf(i)
 	}
-	w := &way{server: server, strays: new(atomic.Int64)}
+	w := &way{server: server, prompts: prompts, strays: new(atomic.Int64)}
 	w.Name = name
+	w.look = func(resp *pointsmanv1.DecideResponse) {
+		if resp.GetOrigin() != origin {
+			w.strays.Add(1)
+		}
+	}
 	w.do = func(ctx context.Context, i int) error {
 		resp, err := to.ask(ctx, i, prompts[i%n])
-		if err == nil && resp.GetOrigin() != origin {
-			w.strays.Add(1)
+		if err == nil {
+			w.look(resp)
 		}
 		return err
 	}
@@ -289,12 +296,22 @@ func (w *way) runClosed(ctx context.Context, b *bench, counts bool) error {
 }
 
 // runOpen runs one open loop.
-func (w *way) runOpen(ctx context.Context, b *bench) error {
-	l, err := openLoop(ctx, w.do, w.Rate, b.Open)
+func (w *way) runOpen(ctx context.Context, b *bench) (err error) {
+	client, err := dialWire(ctx, w.server.addr, b.Conns, w.prompts, w.look)
 	if err != nil {
 		return err
 	}
-	if err := w.checkStrays(l.calls); err != nil {
+	defer func() { err = errors.Join(err, client.close()) }()
+	var (
+		l  *load
+		wg sync.WaitGroup
+	)
+	wg.Go(func() { l, err = openLoop(ctx, client, preciseSleep(), w.Rate, b.Open) }) // the sleep is the goroutine's own
+	wg.Wait()
+	if err != nil {
+		return err
+	}
+	if err := w.checkStrays(l.calls / answerSample); err != nil {
 		return err
 	}
 	w.p50 = append(w.p50, l.latencies.quantile(0.5))

@@ -17,8 +17,8 @@ import (
 const (
 	artifactSuffix = ".safetensors"
 
-	// Where the watch cannot tell that an artifact was written, the first looks follow each other closely, since a fast
-	// file system may be done within a millisecond of the answer; a slow one is not helped by looking often.
+	// Where the watch has not told of the last artifact, the first looks follow each other closely, since a fast file
+	// system may be done within a millisecond of the answer; a slow one is not helped by looking often.
 	pollFirst = 200 * time.Microsecond
 	pollSlow  = 10 * time.Millisecond
 	// pollShare is the part of a pause by which the next is longer: so a wait is found to be over at most about an eighth
@@ -128,12 +128,18 @@ func (f *folder) await(ctx context.Context, name string) (*claim, error) {
 	written, stop := f.watch.expect(name) // before the first look, so that nothing falls in between
 	defer stop()
 	pause := f.pause
+	if f.watch.trusted() {
+		pause = pollSlow
+	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	var free time.Time // when the lock was first seen free
-	for {
+	for told, looks := false, 0; ; looks++ {
 		c, err := f.look(name)
 		if err == nil || !errors.Is(err, errNotYet) {
+			if looks > 0 {
+				f.watch.trust(told)
+			}
 			return c, err
 		}
 		switch {
@@ -151,6 +157,7 @@ func (f *folder) await(ctx context.Context, name string) (*claim, error) {
 		case <-timer.C:
 			pause = min(pause+pause/pollShare, pollSlow)
 		case <-written:
+			told = true
 			pause = pollFirst // the lock comes free a moment after the file was closed, and after its own closing is told of
 		}
 		c.close()

@@ -1,14 +1,19 @@
 package probe
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // watch wakes those who wait for an artifact when its writer has closed the file or the lock, so that they look at once
 // rather than when their pause is over. It only hints. A file that is written on another machine is never told of, and
-// neither is any where the system has no such thing: looking again and again is what finds an artifact.
+// neither is any where the system has no such thing: looking again and again is what finds an artifact. A watch that has
+// told of the last one is trusted with the next: a look costs some 80 µs, and thirty of them the time of a small probe.
 //
 // The nil *watch never wakes anybody.
 type watch struct {
 	events events
+	told   atomic.Bool // of the artifact that was last waited for
 
 	mu      sync.Mutex
 	waiting map[string]chan struct{} // by the artifact's name; each holds one wake
@@ -41,6 +46,16 @@ func (w *watch) expect(name string) (written <-chan struct{}, stop func()) {
 			delete(w.waiting, name)
 			delete(w.waiting, name+lockSuffix)
 		}
+	}
+}
+
+// trusted says whether it is enough to look now and then.
+func (w *watch) trusted() bool { return w != nil && w.told.Load() }
+
+// trust notes whether an artifact that was waited for was told of.
+func (w *watch) trust(told bool) {
+	if w != nil {
+		w.told.Store(told)
 	}
 }
 

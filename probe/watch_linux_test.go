@@ -82,3 +82,48 @@ func TestTheWatchFollowsAFolderThatWasMadeAgain(t *testing.T) {
 	}
 	awaitWatched(t, f, func() { writeWhole(t, f.dir) })
 }
+
+// A watch that has told of an artifact is trusted with the next one; that one is looked for all the same, and
+// if it was not told of, the next is looked for as often as at first.
+func TestTrustInTheWatchLastsWhileItTells(t *testing.T) {
+	f := watchedFolder(t)
+	if f.watch.trusted() {
+		t.Error("a watch that has told of nothing is trusted")
+	}
+	awaitWatched(t, f, func() { writeWhole(t, f.dir) })
+	if !f.watch.trusted() {
+		t.Fatal("a watch that has told of an artifact is not trusted")
+	}
+	if err := os.Remove(filepath.Join(f.dir, artifactName)); err != nil {
+		t.Fatal(err)
+	}
+
+	// Names that are moved into the folder are not told of.
+	elsewhere := t.TempDir()
+	writeWhole(t, elsewhere)
+	if err := os.WriteFile(filepath.Join(elsewhere, artifactName+lockSuffix), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	move := func(name string) {
+		if err := os.Rename(filepath.Join(elsewhere, name), filepath.Join(f.dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	move(artifactName + lockSuffix)
+	looks := 0
+	f.swapped = func(name string) {
+		if name != artifactName+lockSuffix {
+			return
+		}
+		if looks++; looks == 2 {
+			move(artifactName)
+		}
+	}
+	awaitWatched(t, f, func() {})
+	if looks != 2 {
+		t.Errorf("%d looks", looks)
+	}
+	if f.watch.trusted() {
+		t.Error("a watch that has missed an artifact is trusted")
+	}
+}

@@ -58,6 +58,8 @@ type scratch struct {
 	buffer  [poolBufferBytes + maxVectorBytes]byte // a kernel may read a little beyond the last row
 	nonzero [blockTokens]byte                      // of each token in the block: what is known of its current vector
 	sums    []float32                              // of a block; empty until there are several
+
+	unyielded int // bytes read since others last got the processor
 }
 
 // sumsFor returns the first n sums, of any value.

@@ -21,6 +21,10 @@ const (
 	// second for the other four.
 	vectorsAtOnce, rowsOfFour, shortStretch = 4, 2, 512
 
+	// yieldEvery is after how many stretches others get the processor, a quarter of a
+	// millisecond. Where one is idle, to offer it costs some microseconds.
+	yieldEvery = 8
+
 	floatBytes = 4
 )
 
@@ -36,10 +40,11 @@ func (p *product) multiplyVectorised(first, rows int) {
 		group, stretch = rowsAtOnce, longStretch
 	}
 	whole := p.columns &^ (2*lanes - 1)
+	stretches := 0
 	for from := 0; from < rows; from += group {
 		to := min(from+group, rows)
 		for column := 0; column < whole; column += stretch {
-			if column > 0 {
+			if stretches++; stretches%yieldEvery == 0 {
 				// A pass is work of milliseconds among answers of microseconds: let those
 				// that wait go first.
 				runtime.Gosched()

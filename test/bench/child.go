@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -14,7 +16,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	pointsmanv1 "github.com/pointsman-dev/pointsman/gen/go/pointsman/v1"
@@ -53,6 +58,9 @@ type echoCmd struct {
 	// Checkpoint is held in memory and not used: with as much in memory as Pointsman has,
 	// its garbage is collected as seldom.
 	Checkpoint string
+	// Contract has it send the contract's trailers and log a line a call: what any server
+	// of this contract does, whatever it decides by.
+	Contract bool
 }
 
 type echoService struct {
@@ -80,12 +88,35 @@ func (c *echoCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g := grpc.NewServer()
+	var opts []grpc.ServerOption
+	if c.Contract {
+		opts = append(opts, grpc.UnaryInterceptor(keepContract(slog.New(slog.NewJSONHandler(bufio.NewWriterSize(os.Stderr, gathered), nil)))))
+	}
+	g := grpc.NewServer(opts...)
 	pointsmanv1.RegisterDecisionServiceServer(g, service)
 	return withStats(ctx, c.Stats, func(ctx context.Context) error {
 		context.AfterFunc(ctx, g.Stop)
 		return g.Serve(listener)
 	})
+}
+
+// gathered is how much of the log is written at once, as in Pointsman's own.
+const gathered = 64 << 10
+
+// keepContract sends the trailers of a decision and logs its call.
+func keepContract(log *slog.Logger) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		began, id := time.Now(), uuid.Must(uuid.NewV7()).String()
+		resp, err := handler(ctx, req)
+		_ = grpc.SetTrailer(ctx, metadata.Pairs( // fails only without a stream
+			"x-request-id", id, "pointsman-basis", "LEARNED", "pointsman-decision-id", id))
+		log.LogAttrs(ctx, slog.LevelInfo, "rpc",
+			slog.String("method", info.FullMethod), slog.String("code", status.Code(err).String()),
+			slog.String("route", "main"), slog.String("target", "weak"), slog.String("basis", "LEARNED"),
+			slog.String("origin", "LOCAL_CACHE"), slog.String("request_id", id), slog.String("decision_id", id),
+			slog.Duration("duration", time.Since(began)))
+		return resp, err
+	}
 }
 
 // serveCmd is Pointsman itself, as `pointsman serve` runs it.

@@ -133,13 +133,13 @@ func (p *processes) sim(ctx context.Context, name, folder string, s shape, laten
 		fmt.Sprintf("--layers=%d", s.layers), fmt.Sprintf("--hidden=%d", s.hidden), "--latency", latency.String())
 }
 
-// echo starts the bare server.
-func (p *processes) echo(ctx context.Context, response *pointsmanv1.DecideResponse, checkpoint string) (*process, error) {
+// echo starts the bare server, or the one that also sends trailers and logs.
+func (p *processes) echo(ctx context.Context, name string, response *pointsmanv1.DecideResponse, checkpoint string, contract bool) (*process, error) {
 	data, err := proto.Marshal(response)
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(p.dir, "echo.bin")
+	path := filepath.Join(p.dir, name+".bin")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		return nil, err
 	}
@@ -147,7 +147,8 @@ func (p *processes) echo(ctx context.Context, response *pointsmanv1.DecideRespon
 	if err != nil {
 		return nil, err
 	}
-	return p.child(ctx, "echo", addr, "echo", "--listen", addr, "--response", path, "--checkpoint", checkpoint)
+	return p.child(ctx, name, addr, "echo", "--listen", addr, "--response", path, "--checkpoint", checkpoint,
+		fmt.Sprintf("--contract=%t", contract))
 }
 
 // redis starts a Redis that keeps nothing on disk.

@@ -72,7 +72,7 @@ func (b *bench) serving(ctx context.Context, r *report) (err error) {
 			if err := w.steady(func() error { return w.runClosed(ctx, b, round > 0) }); err != nil {
 				return fmt.Errorf("%s: %w", w.Name, err)
 			}
-			b.sayf("  %-12s closed loop %d/%d: %.0f/s", w.Name, round, b.Rounds, w.PerSecond)
+			b.sayf("  %-19s closed loop %d/%d: %.0f/s", w.Name, round, b.Rounds, w.PerSecond)
 		}
 	}
 	capacity := median(ways[0].closed)
@@ -88,7 +88,7 @@ func (b *bench) serving(ctx context.Context, r *report) (err error) {
 			if err := w.steady(func() error { return w.runOpen(ctx, b) }); err != nil {
 				return fmt.Errorf("%s: %w", w.Name, err)
 			}
-			b.sayf("  %-12s open loop %d/%d: p99 %s", w.Name, round+1, b.Rounds, brief(w.p99[round]))
+			b.sayf("  %-19s open loop %d/%d: p99 %s", w.Name, round+1, b.Rounds, brief(w.p99[round]))
 		}
 	}
 	for _, w := range ways {
@@ -133,7 +133,7 @@ func (b *bench) callers(ctx context.Context, r *report, ways []*way) error {
 	return nil
 }
 
-// ways starts what is measured: the echo first.
+// ways starts what is measured: the bare echo, the local hit, and what else there is.
 func (b *bench) ways(ctx context.Context, p *processes) ([]*way, error) {
 	checkpoint, artifacts := filepath.Join(b.ram, "serving"), filepath.Join(b.ram, "serving-artifacts")
 	if err := errors.Join(saveCheckpoint(checkpoint, servingShape, usual), os.Mkdir(artifacts, 0o700)); err != nil {
@@ -159,17 +159,18 @@ func (b *bench) ways(ctx context.Context, p *processes) ([]*way, error) {
 	if err != nil {
 		return nil, err
 	}
-	echo, err := p.echo(ctx, hit, checkpoint)
+	bare, err := b.echo(ctx, p, "bare echo", hit, checkpoint, false)
 	if err != nil {
 		return nil, err
 	}
-	toEcho, err := p.connect(echo.addr, b.Conns)
+	contract, err := b.echo(ctx, p, "echo, trailers, log", hit, checkpoint, true)
 	if err != nil {
 		return nil, err
 	}
-	ways := []*way{ //nolint:prealloc // three at most
-		newWay("bare echo", echo, toEcho, hitTasks, pointsmanv1.Origin_ORIGIN_LOCAL_CACHE),
+	ways := []*way{ //nolint:prealloc // four at most
+		bare,
 		newWay("local hit", local, toLocal, hitTasks, pointsmanv1.Origin_ORIGIN_LOCAL_CACHE),
+		contract,
 	}
 	redis, err := p.redis(ctx)
 	if err != nil {
@@ -189,6 +190,20 @@ func (b *bench) ways(ctx context.Context, p *processes) ([]*way, error) {
 		return nil, err
 	}
 	return append(ways, newWay("shared hit", shared, toShared, hitTasks, pointsmanv1.Origin_ORIGIN_SHARED_CACHE)), nil
+}
+
+// echo starts a server that always gives the same answer: alone, or with the trailers
+// and the line of a log that the contract asks of any server.
+func (b *bench) echo(ctx context.Context, p *processes, name string, answer *pointsmanv1.DecideResponse, checkpoint string, contract bool) (*way, error) {
+	server, err := p.echo(ctx, strings.ReplaceAll(name, " ", "-"), answer, checkpoint, contract)
+	if err != nil {
+		return nil, err
+	}
+	to, err := p.connect(server.addr, b.Conns)
+	if err != nil {
+		return nil, err
+	}
+	return newWay(name, server, to, hitTasks, answer.GetOrigin()), nil
 }
 
 // fill has the first n tasks computed.

@@ -289,6 +289,12 @@ func TestParseProblems(t *testing.T) {
 		{"Redis without an address", withLines("", "", "cache:\n  redis:\n"), []string{
 			"13:9: cache.redis.url: is missing: redis://host:port/db, redis+sentinel://host:port,…/master/db or redis+cluster://host:port,…; with rediss for TLS. No user name or password in it",
 		}},
+		{"Redis at a port there is none", withLines("", "", "cache:\n  redis: {url: \"redis+cluster://a:6379,b:63790,c:637900/0\"}\n"), []string{
+			"13:16: cache.redis.url: has a host that is not host:port with a port from 1 to 65535",
+		}},
+		{"sentinels of no master", withLines("", "", "cache:\n  redis: {url: \"redis+sentinel://[::1]:26379,h\"}\n"), []string{
+			"13:16: cache.redis.url: lacks the name of the master behind the sentinels, such as redis+sentinel://host:26379/master",
+		}},
 		{"Redis TLS in plaintext", withLines("", "", "cache:\n  redis: {url: \"redis://h\", tls: {cert_file: a}}\n"), []string{
 			"13:34: cache.redis.tls: needs a URL that begins with rediss",
 		}},

@@ -329,14 +329,15 @@ func withSuffix(words []string, suffix string) []string {
 	return out
 }
 
-// redisURL is the form of a Redis URL: what names the hosts, the master and the
-// database is read by the cache itself.
+// redisURL is the form of a Redis URL.
 var redisURL = regexp.MustCompile(`^rediss?(\+sentinel|\+cluster)?://[^/@?#]+(/[^@?#]*)?$`)
 
 func (r *Redis) validate(f *file) {
 	const at = "cache.redis"
 	switch {
-	case r.URL == "" || redisURL.MatchString(r.URL):
+	case r.URL == "":
+	case redisURL.MatchString(r.URL):
+		r.validateHosts(f, at+".url")
 	case strings.Contains(r.URL, "@"):
 		f.checkf(at+".url", nil, "must not hold a user name or password; secrets have keys of their own, such as redis://127.0.0.1:6379/0")
 	default:
@@ -350,5 +351,24 @@ func (r *Redis) validate(f *file) {
 	}
 	if (r.TLS.CertFile == "") != (r.TLS.KeyFile == "") {
 		f.checkf(at+".tls", nil, "has one of cert_file and key_file: give both or neither")
+	}
+}
+
+// validateHosts checks what the form of the URL leaves open.
+func (r *Redis) validateHosts(f *file, at string) {
+	scheme, rest, _ := strings.Cut(r.URL, "://")
+	hosts, path, _ := strings.Cut(rest, "/")
+	for host := range strings.SplitSeq(hosts, ",") {
+		if !strings.Contains(host, ":") || strings.HasSuffix(host, "]") { // without a port
+			continue
+		}
+		_, port, err := net.SplitHostPort(host)
+		if n, errPort := strconv.ParseUint(port, 10, 16); err != nil || errPort != nil || n == 0 {
+			f.checkf(at, nil, "has a host that is not host:port with a port from 1 to 65535")
+			break
+		}
+	}
+	if master, _, _ := strings.Cut(path, "/"); strings.HasSuffix(scheme, "+sentinel") && master == "" {
+		f.checkf(at, nil, "lacks the name of the master behind the sentinels, such as redis+sentinel://host:26379/master")
 	}
 }

@@ -64,8 +64,8 @@ func DefaultConfig() Config {
 // Validate reports everything that is wrong with c. It does not quote the URL, which may hold a password.
 func (c Config) Validate() error {
 	var errs []error
-	if _, err := parseURL(c.URL); err != nil {
-		errs = append(errs, err)
+	if err := CheckURL(c.URL); err != nil {
+		errs = append(errs, fmt.Errorf("rediscache: url: %w", err))
 	}
 	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
 		errs = append(errs, errors.New("rediscache: tls: a certificate file needs a key file, and a key file a certificate file"))

@@ -19,11 +19,17 @@ type target struct {
 	tls                bool
 }
 
+// CheckURL reports what is wrong with a URL, for [Config.URL], without quoting any part that could be a password.
+func CheckURL(text string) error {
+	_, err := parseURL(text)
+	return err
+}
+
 // parseURL reads a URL of one of the schemes of [Config]. net/url is not used for the whole, since it takes no list of hosts. No error
 // quotes any part that could be a password.
 func parseURL(text string) (target, error) {
 	fail := func(why string) (target, error) {
-		return target{}, fmt.Errorf("rediscache: url: %s; want redis://host:port/db, redis+sentinel://host:port,…/master/db or "+
+		return target{}, fmt.Errorf("%s; want redis://host:port/db, redis+sentinel://host:port,…/master/db or "+
 			"redis+cluster://host:port,…, or the same with rediss for TLS", why)
 	}
 	scheme, rest, ok := strings.Cut(text, "://")

@@ -290,10 +290,13 @@ func TestParseProblems(t *testing.T) {
 			"13:9: cache.redis.url: is missing: redis://host:port/db, redis+sentinel://host:port,…/master/db or redis+cluster://host:port,…; with rediss for TLS. No user name or password in it",
 		}},
 		{"Redis at a port there is none", withLines("", "", "cache:\n  redis: {url: \"redis+cluster://a:6379,b:63790,c:637900/0\"}\n"), []string{
-			"13:16: cache.redis.url: has a host that is not host:port with a port from 1 to 65535",
+			"13:16: cache.redis.url: a port is not from 1 to 65535; want redis://host:port/db, redis+sentinel://host:port,…/master/db or redis+cluster://host:port,…, or the same with rediss for TLS",
 		}},
 		{"sentinels of no master", withLines("", "", "cache:\n  redis: {url: \"redis+sentinel://[::1]:26379,h\"}\n"), []string{
-			"13:16: cache.redis.url: lacks the name of the master behind the sentinels, such as redis+sentinel://host:26379/master",
+			"13:16: cache.redis.url: no name of the master behind the sentinels; want redis://host:port/db, redis+sentinel://host:port,…/master/db or redis+cluster://host:port,…, or the same with rediss for TLS",
+		}},
+		{"Redis database that is no number", withLines("", "", "cache:\n  redis: {url: \"redis://h/one\"}\n"), []string{
+			"13:16: cache.redis.url: database is not a number; want redis://host:port/db, redis+sentinel://host:port,…/master/db or redis+cluster://host:port,…, or the same with rediss for TLS",
 		}},
 		{"Redis TLS in plaintext", withLines("", "", "cache:\n  redis: {url: \"redis://h\", tls: {cert_file: a}}\n"), []string{
 			"13:34: cache.redis.tls: needs a URL that begins with rediss",
@@ -376,7 +379,7 @@ func TestParseProblemsDoNotShowSecrets(t *testing.T) {
 		{"no host", strings.Replace(withLines("", "", ""), "http://h:1/v1", "http:hunter2", 1), "11:28: probes.qwen.endpoints[0].base_url: must name a host, such as http://127.0.0.1:8000/v1"},
 		{"unreadable URL", strings.Replace(withLines("", "", ""), "http://h:1/v1", "http://hunter2:x/%zz", 1), "11:28: probes.qwen.endpoints[0].base_url: must be a URL, such as http://127.0.0.1:8000/v1"},
 		{"password in Redis's URL", withLines("", "", "cache: {redis: {url: \"redis://:hunter2@h\"}}\n"), "12:22: cache.redis.url: must not hold a user name or password; secrets have keys of their own, such as redis://127.0.0.1:6379/0"},
-		{"Redis query", withLines("", "", "cache: {redis: {url: \"redis://h/0?hunter2\"}}\n"), "12:22: cache.redis.url: must be a URL such as redis://127.0.0.1:6379/0, redis+sentinel://host:26379/master or redis+cluster://host:6379"},
+		{"Redis query", withLines("", "", "cache: {redis: {url: \"redis://h/0?hunter2\"}}\n"), "12:22: cache.redis.url: a query or fragment is not supported (a ? or # in a password is written %3F or %23); want redis://host:port/db, redis+sentinel://host:port,…/master/db or redis+cluster://host:port,…, or the same with rediss for TLS"},
 		{"key in place of its name", withLines("", "    api_key_env: sk-hunter2\n", ""), "12:18: probes.qwen.api_key_env: must be the name of an environment variable, not the secret itself"},
 		{"key that could be a name", withLines("", "    api_key_env: hf_hunter2\n", ""), "12:18: probes.qwen.api_key_env: the environment variable it names is not set: set it or remove the key"},
 	}

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/pointsman-dev/pointsman/cache/rediscache"
 )
 
 // Validate reports everything that is wrong with c, as Parse does, but without
@@ -329,19 +331,15 @@ func withSuffix(words []string, suffix string) []string {
 	return out
 }
 
-// redisURL is the form of a Redis URL.
-var redisURL = regexp.MustCompile(`^rediss?(\+sentinel|\+cluster)?://[^/@?#]+(/[^@?#]*)?$`)
-
 func (r *Redis) validate(f *file) {
 	const at = "cache.redis"
+	err := rediscache.CheckURL(r.URL)
 	switch {
-	case r.URL == "":
-	case redisURL.MatchString(r.URL):
-		r.validateHosts(f, at+".url")
+	case r.URL == "": // said to be missing already
 	case strings.Contains(r.URL, "@"):
 		f.checkf(at+".url", nil, "must not hold a user name or password; secrets have keys of their own, such as redis://127.0.0.1:6379/0")
-	default:
-		f.checkf(at+".url", nil, "must be a URL such as redis://127.0.0.1:6379/0, redis+sentinel://host:26379/master or redis+cluster://host:6379")
+	case err != nil:
+		f.checkf(at+".url", nil, "%v", err)
 	}
 	if r.TLS == nil {
 		return
@@ -351,24 +349,5 @@ func (r *Redis) validate(f *file) {
 	}
 	if (r.TLS.CertFile == "") != (r.TLS.KeyFile == "") {
 		f.checkf(at+".tls", nil, "has one of cert_file and key_file: give both or neither")
-	}
-}
-
-// validateHosts checks what the form of the URL leaves open.
-func (r *Redis) validateHosts(f *file, at string) {
-	scheme, rest, _ := strings.Cut(r.URL, "://")
-	hosts, path, _ := strings.Cut(rest, "/")
-	for host := range strings.SplitSeq(hosts, ",") {
-		if !strings.Contains(host, ":") || strings.HasSuffix(host, "]") { // without a port
-			continue
-		}
-		_, port, err := net.SplitHostPort(host)
-		if n, errPort := strconv.ParseUint(port, 10, 16); err != nil || errPort != nil || n == 0 {
-			f.checkf(at, nil, "has a host that is not host:port with a port from 1 to 65535")
-			break
-		}
-	}
-	if master, _, _ := strings.Cut(path, "/"); strings.HasSuffix(scheme, "+sentinel") && master == "" {
-		f.checkf(at, nil, "lacks the name of the master behind the sentinels, such as redis+sentinel://host:26379/master")
 	}
 }

@@ -165,9 +165,6 @@ func (t *Telemetry) startTracing(about *resource.Resource, exports exports, cfg 
 	t.tracer = t.tracers.Tracer(scope)
 }
 
-// Tracing says whether spans are made.
-func (t *Telemetry) Tracing() bool { return t.tracing }
-
 // MetricsHandler serves /metrics, with exemplars to those who ask for OpenMetrics.
 func (t *Telemetry) MetricsHandler() http.Handler {
 	return promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{

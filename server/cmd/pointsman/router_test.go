@@ -11,10 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/pointsman-dev/pointsman/scorer/eval"
 	"github.com/pointsman-dev/pointsman/scorer/features"
+	"github.com/pointsman-dev/pointsman/scorer/train"
 	"github.com/pointsman-dev/pointsman/server/record"
 )
 
@@ -52,6 +55,25 @@ func judged(t *testing.T, dir string) (data, rows string) {
 		t.Fatal(err)
 	}
 	return data, rows
+}
+
+// Without flags, train follows the field's recipe.
+func TestTrainFlagsDefaultToTheRecipe(t *testing.T) {
+	var commands cli
+	parser, err := kong.New(&commands)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := parser.Parse([]string{"train", "--data", "d", "--features", "f", "--out", "o"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := commands.Train.recipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(train.DefaultRecipe(), got, cmpopts.EquateEmpty()); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // From judged examples to a measured router and its configuration lines.

@@ -59,7 +59,7 @@ type echoCmd struct {
 	// its garbage is collected as seldom.
 	Checkpoint string
 	// Contract has it send the contract's trailers and log a line a call: what any server
-	// of this contract does, whatever it decides by.
+	// of this contract with an access log does, whatever it decides by.
 	Contract bool
 }
 

@@ -16,8 +16,9 @@
 //     wire.go), since both share the machine with the server.
 //   - The echo is a bare grpc-go server that answers the same request with the same
 //     response, kept ready. No deciding server can be faster than that. A second one
-//     also sends the contract's trailers and logs each call, as every server of the
-//     contract has to: what lies between that one and Pointsman is the decision.
+//     also sends the contract's trailers and logs each call, which every server of the
+//     contract with an access log has to: what lies between that one and Pointsman is
+//     the decision and its metrics.
 //
 // `bench scale` is something else: a simulation of many replicas, with the constants
 // that a run measured.

@@ -192,8 +192,8 @@ func (b *bench) ways(ctx context.Context, p *processes) ([]*way, error) {
 	return append(ways, newWay("shared hit", shared, toShared, hitTasks, pointsmanv1.Origin_ORIGIN_SHARED_CACHE)), nil
 }
 
-// echo starts a server that always gives the same answer: alone, or with the trailers
-// and the line of a log that the contract asks of any server.
+// echo starts a server that always gives the same answer: alone, or with the contract's
+// trailers and a line in a log.
 func (b *bench) echo(ctx context.Context, p *processes, name string, answer *pointsmanv1.DecideResponse, checkpoint string, contract bool) (*way, error) {
 	server, err := p.echo(ctx, strings.ReplaceAll(name, " ", "-"), answer, checkpoint, contract)
 	if err != nil {
